@@ -1,0 +1,198 @@
+//! A store in an ordinary directory.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use nix::fcntl::{FallocateFlags, fallocate};
+
+use crate::{Access, Backing, BackingFile, Entry, Space};
+
+/// Files of a store belong to the daemon's user alone.
+const FILE_MODE: u32 = 0o600;
+const DIR_MODE: u32 = 0o700;
+
+/// A store in an ordinary POSIX directory.
+#[derive(Debug)]
+pub struct PosixBacking {
+    root: PathBuf,
+}
+
+impl PosixBacking {
+    /// Uses an existing directory.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// Refuses a path that would leave the store.
+    fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
+        if path.components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir)) {
+            Ok(self.root.join(path))
+        } else {
+            Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("{} is not inside the store", path.display()),
+            ))
+        }
+    }
+}
+
+impl Backing for PosixBacking {
+    fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn BackingFile>> {
+        let mut options = OpenOptions::new();
+        options.read(true).mode(FILE_MODE);
+        match access {
+            Access::Read => {}
+            Access::Write => {
+                options.write(true);
+            }
+            Access::CreateNew => {
+                options.write(true).create_new(true);
+            }
+        }
+        Ok(Arc::new(PosixFile { file: options.open(self.resolve(path)?)? }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        std::fs::rename(self.resolve(from)?, self.resolve(to)?)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(self.resolve(path)?)
+    }
+
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
+        match std::fs::remove_dir_all(self.resolve(path)?) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        std::fs::DirBuilder::new().recursive(true).mode(DIR_MODE).create(self.resolve(path)?)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
+        let mut entries = Vec::new();
+        for entry in std::fs::read_dir(self.resolve(path)?)? {
+            let entry = entry?;
+            let metadata = match entry.metadata() {
+                Ok(metadata) => metadata,
+                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+                Err(e) => return Err(e),
+            };
+            entries.push(Entry {
+                name: entry.file_name().into(),
+                is_dir: metadata.is_dir(),
+                len: if metadata.is_dir() { 0 } else { metadata.len() },
+            });
+        }
+        Ok(entries)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        File::open(self.resolve(path)?)?.sync_all()
+    }
+
+    fn space(&self) -> io::Result<Space> {
+        let stat = nix::sys::statvfs::statvfs(&self.root)?;
+        let unit = stat.fragment_size();
+        Ok(Space {
+            total: stat.blocks() * unit,
+            free: stat.blocks_free() * unit,
+            available: stat.blocks_available() * unit,
+            inodes: stat.files(),
+            inodes_free: stat.files_free(),
+        })
+    }
+
+    fn root(&self) -> &Path {
+        &self.root
+    }
+}
+
+#[derive(Debug)]
+struct PosixFile {
+    file: File,
+}
+
+impl BackingFile for PosixFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut done = 0;
+        while done < buf.len() {
+            match self.file.read_at(&mut buf[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.file.write_all_at(buf, offset)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.file.set_len(len)
+    }
+
+    fn reserve(&self, len: u64) -> io::Result<()> {
+        let len = libc::off_t::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
+        match fallocate(&self.file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, len) {
+            Ok(()) | Err(Errno::EOPNOTSUPP | Errno::ENOSYS) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_that_leave_the_store_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let backing = PosixBacking::new(dir.path());
+        for path in ["../x", "/etc/passwd", "a/../../x"] {
+            let error = backing.open(Path::new(path), Access::Read).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{path}");
+        }
+    }
+
+    #[test]
+    fn files_and_directories_are_private_to_the_daemon() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let backing = PosixBacking::new(dir.path());
+        backing.create_dir_all(Path::new("packs/s1")).unwrap();
+        backing.open(Path::new("packs/s1/p"), Access::CreateNew).unwrap();
+        let mode = |p: &str| std::fs::metadata(dir.path().join(p)).unwrap().permissions().mode();
+        assert_eq!(mode("packs/s1/p") & 0o777, 0o600);
+        assert_eq!(mode("packs/s1") & 0o777, 0o700);
+    }
+
+    #[test]
+    fn reserved_space_does_not_change_the_length() {
+        let dir = tempfile::tempdir().unwrap();
+        let backing = PosixBacking::new(dir.path());
+        let file = backing.open(Path::new("f"), Access::CreateNew).unwrap();
+        file.write_all_at(b"abc", 0).unwrap();
+        file.reserve(1 << 20).unwrap();
+        assert_eq!(file.len().unwrap(), 3);
+        let mut buf = [0; 8];
+        assert_eq!(file.read_at(&mut buf, 1).unwrap(), 2);
+    }
+}

@@ -1,0 +1,2 @@
+//! The shale command.
+fn main() {}
