@@ -1,1 +1,5 @@
 //! Engines behind the key-value contract.
+
+mod mem;
+
+pub use mem::MemKv;

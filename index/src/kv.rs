@@ -113,7 +113,11 @@ impl Txn {
 
     /// Sets a value.
     pub fn put(&mut self, key: Vec<u8>, value: Vec<u8>) -> &mut Self {
-        self.ops.push(Op::Put { key, value, lease: None });
+        self.ops.push(Op::Put {
+            key,
+            value,
+            lease: None,
+        });
         self
     }
 
@@ -182,7 +186,10 @@ pub trait Kv: Send + Sync + std::fmt::Debug {
     /// As [`Kv::get_many`].
     fn get(&self, key: &[u8]) -> Result<Option<Versioned>, Error> {
         let mut found = self.get_many(&[Want::Key(key.to_vec())])?;
-        Ok(found.pop().and_then(|mut pairs| pairs.pop()).map(|(_, value)| value))
+        Ok(found
+            .pop()
+            .and_then(|mut pairs| pairs.pop())
+            .map(|(_, value)| value))
     }
 
     /// A range of keys.
@@ -190,7 +197,11 @@ pub trait Kv: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// As [`Kv::get_many`].
     fn range(&self, start: &[u8], end: &[u8], limit: usize) -> Result<Found, Error> {
-        let want = Want::Range { start: start.to_vec(), end: end.to_vec(), limit };
+        let want = Want::Range {
+            start: start.to_vec(),
+            end: end.to_vec(),
+            limit,
+        };
         Ok(self.get_many(&[want])?.pop().unwrap_or_default())
     }
 }

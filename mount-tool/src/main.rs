@@ -1,2 +1,53 @@
-//! The shale command.
-fn main() {}
+//! The `shale` command: mounts ShaleFS stores, reports on them, checks them.
+//!
+//! Every failure is one line on stderr that says what is wrong and what to do, and an exit
+//! status that scripts can rely on (see [`failure`]).
+
+#![forbid(unsafe_code)]
+
+mod backend;
+mod cli;
+mod commands;
+mod daemon;
+mod demo;
+mod failure;
+mod mount_helper;
+mod mountinfo;
+mod paths;
+mod preflight;
+mod report;
+mod size;
+mod wait;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use cli::Command;
+use failure::Failure;
+
+fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    match run(&arguments) {
+        Ok(status) => status,
+        Err(failure) => {
+            failure.print();
+            failure.exit_code()
+        }
+    }
+}
+
+fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
+    if mount_helper::is_called_as(arguments) {
+        return commands::mount::run(&mount_helper::parse(arguments)?);
+    }
+    let Some(cli) = cli::parse(arguments)? else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    match cli.command {
+        Command::Mount(args) => commands::mount::run(&args),
+        Command::Unmount(args) => commands::unmount::run(&args),
+        Command::Stat(args) => commands::stat::run(&args),
+        Command::Fsck(args) => commands::fsck::run(&args),
+        Command::Demo(args) => commands::demo::run(&args),
+    }
+}

@@ -1,1 +1,71 @@
-//! Test support.
+//! Support for the end-to-end tests of ShaleFS.
+//!
+//! ```text
+//! Suite     a list of tests; runs each in a process of its own, with a time limit
+//!   Case    what one test gets: its directory, the file system under test
+//!     Mount   a ShaleFS mount (store, mountpoint, daemon)
+//!     Loop    an ext4 or btrfs image on a loop device
+//!     Cmd     an external command with a time limit and captured output
+//! ```
+//!
+//! Everything a test makes lives below one directory with a unique name, and
+//! everything it starts inherits that name in its environment. [`sweep`] finds
+//! both again, so nothing is left behind even when a test is killed.
+//!
+//! Environment:
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `SHALE_BIN` | the `shale` binary under test (default `target/release/shale`) |
+//! | `SHALE_TEST_ON` | `ext4` runs a suite on ext4 instead, to prove the test right |
+//! | `SHALE_TEST_TMP` | where test directories are made (default `/var/tmp`) |
+//! | `SHALE_TEST_JOBS` | tests at a time within a suite |
+//! | `SHALE_TEST_SEED` | seed of the randomised suites (printed by every run) |
+//! | `SHALE_TEST_RESULTS` | directory that receives one result file per suite |
+//! | `SHALE_TEST_KEEP` | keep the directories of failed tests (nothing stays mounted) |
+#![forbid(unsafe_code)]
+
+mod case;
+mod cmd;
+mod failure;
+mod loopdev;
+mod mount;
+mod rng;
+mod suite;
+mod sweep;
+mod tree;
+
+pub mod versioned;
+
+pub use case::{Case, Fs, SEED_VARIABLE, note, seed, tally};
+pub use cmd::{Cmd, Finished};
+pub use failure::{Context, Failure, Outcome};
+pub use loopdev::{Loop, LoopFs};
+pub use mount::{Mount, Shale};
+pub use rng::Rng;
+pub use suite::{Need, Suite};
+pub use sweep::sweep;
+pub use tree::{Entry, Sample, read_tree};
+
+use std::path::{Path, PathBuf};
+
+/// The top of the source tree.
+pub fn root() -> PathBuf {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    manifest.parent().unwrap_or(manifest).to_path_buf()
+}
+
+/// A script below `tests/scripts`.
+pub fn script(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(name)
+}
+
+/// A tool that the set-up installed from crates.io.
+pub fn tool(name: &str) -> PathBuf {
+    root().join(".cache/tools/bin").join(name)
+}
+
+/// The Python interpreter of the tests' virtual environment.
+pub fn python() -> PathBuf {
+    root().join(".cache/venv/bin/python")
+}

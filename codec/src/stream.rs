@@ -1,0 +1,364 @@
+//! One stream: bytes to fewer bytes by one coder, and back.
+#![forbid(unsafe_code)]
+
+use lz4_flex::block::{self as lz4, CompressTable};
+use zstd::zstd_safe::{self, CCtx, CParameter, DCtx, DParameter, FrameFormat, ParamSwitch};
+
+use crate::Error;
+use crate::checksum::hash32;
+use crate::frame::StreamEntry;
+
+/// What became of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Coder {
+    /// Stored as it is.
+    Raw = 0,
+    /// One byte, repeated.
+    Constant = 1,
+    /// Runs: a byte, then the run's length less one as a LEB128 integer.
+    Runs = 2,
+    /// Zstd with match finding all but off.
+    Entropy = 3,
+    /// An LZ4 block.
+    Lz4 = 4,
+    /// Zstd.
+    Zstd = 5,
+}
+
+impl Coder {
+    pub(crate) fn from_byte(byte: u8) -> Option<Self> {
+        Some(match byte {
+            0 => Coder::Raw,
+            1 => Coder::Constant,
+            2 => Coder::Runs,
+            3 => Coder::Entropy,
+            4 => Coder::Lz4,
+            5 => Coder::Zstd,
+            _ => return None,
+        })
+    }
+}
+
+/// What was done to a stream before it was coded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Filter {
+    /// Nothing.
+    None = 0,
+    /// Each byte less the byte before.
+    Delta = 1,
+}
+
+impl Filter {
+    pub(crate) fn from_byte(byte: u8) -> Option<Self> {
+        match byte {
+            0 => Some(Filter::None),
+            1 => Some(Filter::Delta),
+            _ => None,
+        }
+    }
+}
+
+/// What a stream is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Raw,
+    Runs,
+    Entropy,
+    Lz4,
+    Zstd(i32),
+}
+
+/// Compressors with their state, reused from stream to stream.
+pub(crate) struct StreamEncoder {
+    entropy: Option<CCtx<'static>>,
+    zstd: Option<(i32, CCtx<'static>)>,
+    lz4: Option<CompressTable>,
+}
+
+/// Low enough that zstd skips over nearly everything instead of looking for matches.
+const ENTROPY_LEVEL: i32 = -100;
+
+impl StreamEncoder {
+    pub(crate) fn new() -> Self {
+        StreamEncoder {
+            entropy: None,
+            zstd: None,
+            lz4: None,
+        }
+    }
+
+    /// Appends `bytes` to `out` by the coder that `fate` names, or as they
+    /// are if that gains nothing.
+    pub(crate) fn encode(
+        &mut self,
+        fate: Fate,
+        filter: Filter,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<StreamEntry, Error> {
+        let begin = out.len();
+        let mut coder = Coder::Raw;
+        if !bytes.is_empty() && is_constant(bytes) {
+            out.push(bytes[0]);
+            coder = Coder::Constant;
+        } else if fate != Fate::Raw && bytes.len() > 1 {
+            // A result longer than the input is of no use, so no room for it either.
+            out.resize(begin + bytes.len() - 1, 0);
+            let room = &mut out[begin..];
+            let done = match fate {
+                Fate::Raw => None,
+                Fate::Runs => encode_runs(bytes, room).map(|len| (Coder::Runs, len)),
+                Fate::Entropy => self
+                    .entropy()?
+                    .compress2(room, bytes)
+                    .ok()
+                    .map(|len| (Coder::Entropy, len)),
+                Fate::Zstd(level) => self
+                    .zstd(level)?
+                    .compress2(room, bytes)
+                    .ok()
+                    .map(|len| (Coder::Zstd, len)),
+                Fate::Lz4 => {
+                    let table = self.lz4.get_or_insert_with(CompressTable::large);
+                    lz4::compress_into_with_table(bytes, room, table)
+                        .ok()
+                        .map(|len| (Coder::Lz4, len))
+                }
+            };
+            match done {
+                Some((by, len)) => {
+                    coder = by;
+                    out.truncate(begin + len);
+                }
+                None => out.truncate(begin),
+            }
+        }
+        if coder == Coder::Raw {
+            out.extend_from_slice(bytes);
+        }
+        Ok(StreamEntry {
+            coder,
+            filter,
+            raw_len: bytes.len() as u32,
+            stored_len: (out.len() - begin) as u32,
+            check: hash32(&out[begin..]),
+        })
+    }
+
+    fn entropy(&mut self) -> Result<&mut CCtx<'static>, Error> {
+        if self.entropy.is_none() {
+            let mut context = new_context(ENTROPY_LEVEL)?;
+            context
+                .set_parameter(CParameter::LiteralCompressionMode(ParamSwitch::Enable))
+                .map_err(zstd_error)?;
+            self.entropy = Some(context);
+        }
+        self.entropy
+            .as_mut()
+            .ok_or(Error::Malformed("no entropy coder"))
+    }
+
+    fn zstd(&mut self, level: i32) -> Result<&mut CCtx<'static>, Error> {
+        match &mut self.zstd {
+            Some((have, _)) if *have == level => {}
+            Some((have, context)) => {
+                context
+                    .set_parameter(CParameter::CompressionLevel(level))
+                    .map_err(zstd_error)?;
+                *have = level;
+            }
+            None => self.zstd = Some((level, new_context(level)?)),
+        }
+        self.zstd
+            .as_mut()
+            .map(|(_, context)| context)
+            .ok_or(Error::Malformed("no zstd"))
+    }
+}
+
+fn new_context(level: i32) -> Result<CCtx<'static>, Error> {
+    let mut context = CCtx::try_create().ok_or(Error::Coder {
+        coder: "zstd",
+        reason: "out of memory",
+    })?;
+    for parameter in [
+        CParameter::CompressionLevel(level),
+        CParameter::Format(FrameFormat::Magicless),
+        CParameter::ChecksumFlag(false),
+        CParameter::ContentSizeFlag(false),
+    ] {
+        context.set_parameter(parameter).map_err(zstd_error)?;
+    }
+    Ok(context)
+}
+
+fn zstd_error(code: zstd_safe::ErrorCode) -> Error {
+    Error::Coder {
+        coder: "zstd",
+        reason: zstd_safe::get_error_name(code),
+    }
+}
+
+/// Decompressors with their state.
+pub(crate) struct StreamDecoder {
+    zstd: Option<DCtx<'static>>,
+}
+
+impl StreamDecoder {
+    pub(crate) fn new() -> Self {
+        StreamDecoder { zstd: None }
+    }
+
+    /// Checks `stored` and fills `out`, whose length is the stream's decoded
+    /// length, undoing the coder but not the filter.
+    pub(crate) fn decode(
+        &mut self,
+        entry: &StreamEntry,
+        stored: &[u8],
+        out: &mut [u8],
+    ) -> Result<(), Error> {
+        let found = hash32(stored);
+        if found != entry.check {
+            return Err(Error::Checksum {
+                part: "stream",
+                expected: u64::from(entry.check),
+                found: u64::from(found),
+            });
+        }
+        if entry.raw_len as usize != out.len() {
+            return Err(Error::Malformed("stream of unexpected length"));
+        }
+        match entry.coder {
+            Coder::Raw if stored.len() == out.len() => out.copy_from_slice(stored),
+            Coder::Raw => return Err(Error::Malformed("raw stream of a different length")),
+            Coder::Constant => match stored {
+                [byte] => out.fill(*byte),
+                _ => return Err(Error::Malformed("constant stream is not one byte")),
+            },
+            Coder::Runs => decode_runs(stored, out)?,
+            Coder::Lz4 => match lz4::decompress_into(stored, out) {
+                Ok(len) if len == out.len() => {}
+                Ok(_) => return Err(Error::Malformed("lz4 stream is short")),
+                Err(_) => {
+                    return Err(Error::Coder {
+                        coder: "lz4",
+                        reason: "corrupt block",
+                    });
+                }
+            },
+            Coder::Entropy | Coder::Zstd => {
+                let len = self.zstd()?.decompress(out, stored).map_err(zstd_error)?;
+                if len != out.len() {
+                    return Err(Error::Malformed("zstd stream is short"));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn zstd(&mut self) -> Result<&mut DCtx<'static>, Error> {
+        if self.zstd.is_none() {
+            let mut context = DCtx::try_create().ok_or(Error::Coder {
+                coder: "zstd",
+                reason: "out of memory",
+            })?;
+            context
+                .set_parameter(DParameter::Format(FrameFormat::Magicless))
+                .map_err(zstd_error)?;
+            self.zstd = Some(context);
+        }
+        self.zstd.as_mut().ok_or(Error::Malformed("no zstd"))
+    }
+}
+
+fn is_constant(bytes: &[u8]) -> bool {
+    // Nearly always decided by the first few bytes.
+    bytes.len() < 2 || (bytes[0] == bytes[1] && bytes[..bytes.len() - 1] == bytes[1..])
+}
+
+fn encode_runs(bytes: &[u8], room: &mut [u8]) -> Option<usize> {
+    let mut at = 0;
+    let mut rest = bytes;
+    while let Some(&byte) = rest.first() {
+        let run = rest.iter().position(|&b| b != byte).unwrap_or(rest.len());
+        rest = &rest[run..];
+        *room.get_mut(at)? = byte;
+        at += 1;
+        let mut left = run - 1;
+        loop {
+            let low = (left & 0x7F) as u8;
+            left >>= 7;
+            *room.get_mut(at)? = if left == 0 { low } else { low | 0x80 };
+            at += 1;
+            if left == 0 {
+                break;
+            }
+        }
+    }
+    Some(at)
+}
+
+fn decode_runs(stored: &[u8], out: &mut [u8]) -> Result<(), Error> {
+    const SHORT: Error = Error::Malformed("runs end early");
+    let mut at = 0;
+    let mut filled = 0;
+    while filled < out.len() {
+        let byte = *stored.get(at).ok_or(SHORT)?;
+        at += 1;
+        let mut run = 0usize;
+        for shift in (0..28).step_by(7) {
+            let part = *stored.get(at).ok_or(SHORT)?;
+            at += 1;
+            run |= ((part & 0x7F) as usize) << shift;
+            if part < 0x80 {
+                break;
+            }
+        }
+        let target = out
+            .get_mut(filled..filled + run + 1)
+            .ok_or(Error::Malformed("runs longer than the stream"))?;
+        target.fill(byte);
+        filled += run + 1;
+    }
+    if at != stored.len() {
+        return Err(Error::Malformed("bytes behind the last run"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_coder_gives_the_bytes_back() {
+        let mut bytes = vec![7; 300];
+        bytes.extend((0..2000u32).map(|i| (i * i >> 5) as u8 & 15));
+        bytes.extend([0; 70_000]);
+        let mut encoder = StreamEncoder::new();
+        let mut decoder = StreamDecoder::new();
+        for fate in [
+            Fate::Raw,
+            Fate::Runs,
+            Fate::Entropy,
+            Fate::Lz4,
+            Fate::Zstd(1),
+            Fate::Zstd(9),
+        ] {
+            let mut out = vec![1, 2, 3];
+            let entry = encoder
+                .encode(fate, Filter::None, &bytes, &mut out)
+                .unwrap();
+            assert!(
+                fate == Fate::Raw || out.len() < bytes.len() / 4,
+                "{fate:?} {}",
+                out.len()
+            );
+            let mut back = vec![0; bytes.len()];
+            decoder.decode(&entry, &out[3..], &mut back).unwrap();
+            assert_eq!(back, bytes, "{fate:?}");
+        }
+    }
+}

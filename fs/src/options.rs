@@ -1,0 +1,516 @@
+//! What a mount can be asked for: `-o` options as mount(8) passes them, sizes and their ranges.
+//!
+//! Pure but for [`Defaults::of_this_machine`]. Options arrive in three steps: text becomes
+//! [`Requested`] (everything optional, the last word wins), command-line flags are laid over it
+//! with [`Requested::set`], and [`Requested::resolve`] fills in the [`Defaults`].
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+const TIB: u64 = 1 << 40;
+
+/// Smallest memory budget.
+pub const MEMORY_MIN: u64 = 16 * MIB;
+/// Largest memory budget.
+pub const MEMORY_MAX: u64 = TIB;
+/// The default budget is a quarter of the RAM, but not more than this.
+pub const MEMORY_DEFAULT_MAX: u64 = 4 * GIB;
+/// Smallest chunk.
+pub const CHUNK_MIN: u64 = 64 * KIB;
+/// Largest chunk.
+pub const CHUNK_MAX: u64 = 16 * MIB;
+/// Chunk size unless asked otherwise.
+pub const CHUNK_DEFAULT: u32 = 1 << 20;
+/// Largest number of workers.
+pub const WORKERS_MAX: usize = 256;
+
+/// Everything a mount needs to know, complete and within range.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MountOptions {
+    /// The backing directory, absolute.
+    pub store: PathBuf,
+    /// Where the file system appears, absolute.
+    pub mountpoint: PathBuf,
+    /// Budget for buffers and caches in bytes.
+    pub memory: u64,
+    /// Threads that compress and write.
+    pub workers: usize,
+    /// Chunk size in bytes, a power of two.
+    pub chunk: u32,
+    /// No changes through this mount.
+    pub read_only: bool,
+    /// Users other than the one who mounts may use it.
+    pub allow_other: bool,
+    /// The kernel checks permissions by mode, owner and ACL.
+    pub default_permissions: bool,
+    /// Passed to the kernel as they are: `nodev`, `nosuid`, `noexec`, `noatime`, `sync` ...
+    pub fuse_options: Vec<String>,
+}
+
+/// What depends on the machine and on who mounts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Defaults {
+    /// Whether root mounts.
+    pub root: bool,
+    /// RAM in bytes, or the limit of the control group where that is lower.
+    pub ram: u64,
+    /// Cores this process may use.
+    pub cores: usize,
+}
+
+impl Defaults {
+    /// Asks the operating system.
+    #[must_use]
+    pub fn of_this_machine() -> Self {
+        Self {
+            root: nix::unistd::geteuid().is_root(),
+            ram: ram().min(control_group_limit().unwrap_or(u64::MAX)),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+        }
+    }
+
+    /// The memory budget unless asked otherwise.
+    #[must_use]
+    pub fn memory(&self) -> u64 {
+        (self.ram / 4).clamp(MEMORY_MIN, MEMORY_DEFAULT_MAX)
+    }
+
+    /// The number of workers unless asked otherwise.
+    #[must_use]
+    pub fn workers(&self) -> usize {
+        self.cores.clamp(1, WORKERS_MAX)
+    }
+}
+
+fn ram() -> u64 {
+    use nix::unistd::{SysconfVar, sysconf};
+    let ask = |variable| sysconf(variable).ok().flatten().and_then(|n| u64::try_from(n).ok());
+    match (ask(SysconfVar::_PHYS_PAGES), ask(SysconfVar::PAGE_SIZE)) {
+        (Some(pages), Some(size)) => pages.saturating_mul(size),
+        _ => 0,
+    }
+}
+
+/// A batch job often owns a slice of a node: a quarter of the node's RAM could be all of it.
+fn control_group_limit() -> Option<u64> {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let own = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    Path::new("/sys/fs/cgroup")
+        .join(own)
+        .ancestors()
+        .take_while(|path| path.starts_with("/sys/fs/cgroup"))
+        .filter_map(|path| std::fs::read_to_string(path.join("memory.max")).ok())
+        .filter_map(|limit| limit.trim().parse().ok())
+        .min()
+}
+
+/// A request that cannot be met, as one line that says what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OptionError(String);
+
+impl fmt::Display for OptionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for OptionError {}
+
+/// What was asked for; `None` leaves the default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Requested {
+    /// `memory=SIZE`
+    pub memory: Option<u64>,
+    /// `workers=N`
+    pub workers: Option<usize>,
+    /// `chunk=SIZE`
+    pub chunk: Option<u32>,
+    /// `log=FILE`
+    pub log: Option<PathBuf>,
+    /// `ro` or `rw`
+    pub read_only: Option<bool>,
+    /// `allow_other`
+    pub allow_other: bool,
+    /// `dev` or `nodev`
+    pub dev: Option<bool>,
+    /// `suid` or `nosuid`
+    pub suid: Option<bool>,
+    /// `exec` or `noexec`
+    pub exec: Option<bool>,
+    /// `atime` or `noatime`; `relatime` is what the kernel does anyway
+    pub atime: Option<bool>,
+    /// `sync` or `async`
+    pub sync: Option<bool>,
+    /// `dirsync`
+    pub dirsync: bool,
+}
+
+/// What to do with an option that nobody knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unknown {
+    /// An error that names it.
+    Refuse,
+    /// Nothing, as `mount -s` asks for.
+    Ignore,
+}
+
+impl Requested {
+    /// Parses a comma-separated list.
+    ///
+    /// # Errors
+    /// The first option that is unknown or has a bad value.
+    pub fn parse(list: &str) -> Result<Self, OptionError> {
+        let mut requested = Self::default();
+        requested.add(list, Unknown::Refuse)?;
+        Ok(requested)
+    }
+
+    /// Lays a further comma-separated list over what was asked for so far.
+    ///
+    /// # Errors
+    /// The first option that has a bad value, or is unknown and is not to be ignored.
+    pub fn add(&mut self, list: &str, unknown: Unknown) -> Result<(), OptionError> {
+        for option in list.split(',').map(str::trim).filter(|option| !option.is_empty()) {
+            let known = match option.split_once('=') {
+                Some((name, value)) => self.set(name, value)?,
+                None => self.flag(option)?,
+            };
+            if !known && unknown == Unknown::Refuse {
+                return Err(OptionError(format!(
+                    "unknown mount option '{option}'; see 'shale mount --help' for those there are"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets an option that has a value. `Ok(false)` when there is no such option.
+    ///
+    /// # Errors
+    /// A value that is malformed or out of range.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<bool, OptionError> {
+        match name {
+            "memory" => self.memory = Some(parse_memory(value)?),
+            "workers" => self.workers = Some(parse_workers(value)?),
+            "chunk" => self.chunk = Some(parse_chunk(value)?),
+            "log" if value.is_empty() => {
+                return Err(OptionError("log needs the name of a file: log=FILE".to_owned()));
+            }
+            "log" => self.log = Some(PathBuf::from(value)),
+            _ => return Ok(handed_down(name)),
+        }
+        Ok(true)
+    }
+
+    fn flag(&mut self, name: &str) -> Result<bool, OptionError> {
+        match name {
+            "ro" => self.read_only = Some(true),
+            "rw" => self.read_only = Some(false),
+            "allow_other" => self.allow_other = true,
+            // Always on: without it anybody could read everything.
+            "default_permissions" => {}
+            "dev" => self.dev = Some(true),
+            "nodev" => self.dev = Some(false),
+            "suid" => self.suid = Some(true),
+            "nosuid" => self.suid = Some(false),
+            "exec" => self.exec = Some(true),
+            "noexec" => self.exec = Some(false),
+            "atime" => self.atime = Some(true),
+            "noatime" => self.atime = Some(false),
+            "relatime" => self.atime = None,
+            "sync" => self.sync = Some(true),
+            "async" => self.sync = Some(false),
+            "dirsync" => self.dirsync = true,
+            "memory" | "workers" | "chunk" | "log" => {
+                return Err(OptionError(format!("mount option '{name}' needs a value: {name}=...")));
+            }
+            "remount" => {
+                return Err(OptionError(
+                    "remount is not supported; unmount and mount again with the new options"
+                        .to_owned(),
+                ));
+            }
+            _ => return Ok(handed_down(name)),
+        }
+        Ok(true)
+    }
+
+    /// Fills in the defaults.
+    #[must_use]
+    pub fn resolve(&self, store: &Path, mountpoint: &Path, defaults: &Defaults) -> MountOptions {
+        let mut fuse_options = Vec::new();
+        let mut word = |asked: Option<bool>, yes: &str, no: &str| match asked {
+            Some(true) => fuse_options.push(yes.to_owned()),
+            Some(false) => fuse_options.push(no.to_owned()),
+            None => {}
+        };
+        // fusermount3 adds nodev and nosuid to what an ordinary user mounts.
+        let safe = defaults.root.then_some(false);
+        word(self.dev.or(safe), "dev", "nodev");
+        word(self.suid.or(safe), "suid", "nosuid");
+        word(self.exec, "exec", "noexec");
+        word(self.atime, "atime", "noatime");
+        word(self.sync, "sync", "async");
+        word(self.dirsync.then_some(true), "dirsync", "");
+        MountOptions {
+            store: store.to_owned(),
+            mountpoint: mountpoint.to_owned(),
+            memory: self.memory.unwrap_or_else(|| defaults.memory()),
+            workers: self.workers.unwrap_or_else(|| defaults.workers()),
+            chunk: self.chunk.unwrap_or(CHUNK_DEFAULT),
+            read_only: self.read_only.unwrap_or(false),
+            allow_other: self.allow_other || defaults.root,
+            default_permissions: true,
+            fuse_options,
+        }
+    }
+}
+
+/// Options that mean something to fstab, mount(8) or systemd but nothing to a file system.
+fn handed_down(name: &str) -> bool {
+    const NAMES: [&str; 17] = [
+        "defaults", "auto", "noauto", "user", "nouser", "users", "nousers", "owner", "noowner",
+        "group", "nogroup", "nofail", "_netdev", "comment", "helper", "uhelper", "silent",
+    ];
+    NAMES.contains(&name) || name.starts_with("x-") || name.starts_with("X-")
+}
+
+/// Parses a memory budget.
+///
+/// # Errors
+/// Not a size, or out of range.
+pub fn parse_memory(text: &str) -> Result<u64, OptionError> {
+    const WANTED: &str = "give a size from 16M to 1T, for example memory=4G";
+    match parse_size(text) {
+        Some(bytes) if (MEMORY_MIN..=MEMORY_MAX).contains(&bytes) => Ok(bytes),
+        Some(_) => Err(OptionError(format!("memory '{text}' is out of range; {WANTED}"))),
+        None => Err(OptionError(format!("memory '{text}' is not a size; {WANTED}"))),
+    }
+}
+
+/// Parses a chunk size.
+///
+/// # Errors
+/// Not a size, out of range or not a power of two.
+pub fn parse_chunk(text: &str) -> Result<u32, OptionError> {
+    const WANTED: &str = "give a power of two from 64K to 16M, for example chunk=1M";
+    let Some(bytes) = parse_size(text) else {
+        return Err(OptionError(format!("chunk '{text}' is not a size; {WANTED}")));
+    };
+    if !(CHUNK_MIN..=CHUNK_MAX).contains(&bytes) {
+        return Err(OptionError(format!("chunk '{text}' is out of range; {WANTED}")));
+    }
+    match u32::try_from(bytes) {
+        Ok(chunk) if chunk.is_power_of_two() => Ok(chunk),
+        _ => Err(OptionError(format!("chunk '{text}' is not a power of two; {WANTED}"))),
+    }
+}
+
+/// Parses a number of workers.
+///
+/// # Errors
+/// Not a number, or out of range.
+pub fn parse_workers(text: &str) -> Result<usize, OptionError> {
+    const WANTED: &str = "give a number from 1 to 256, for example workers=8";
+    let Ok(workers) = text.parse::<u64>() else {
+        return Err(OptionError(format!("workers '{text}' is not a number; {WANTED}")));
+    };
+    match usize::try_from(workers) {
+        Ok(workers) if (1..=WORKERS_MAX).contains(&workers) => Ok(workers),
+        _ => Err(OptionError(format!("workers '{text}' is out of range; {WANTED}"))),
+    }
+}
+
+/// Parses `4096`, `64K`, `16M`, `4G`, `1T`, `64KiB`, `1.5g`; units are powers of 1024. `None`
+/// when it is not a size or does not fit.
+#[must_use]
+pub fn parse_size(text: &str) -> Option<u64> {
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let unit = match unit.to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kb" | "kib" => KIB,
+        "m" | "mb" | "mib" => MIB,
+        "g" | "gb" | "gib" => GIB,
+        "t" | "tb" | "tib" => TIB,
+        _ => return None,
+    };
+    let Some((whole, fraction)) = number.split_once('.') else {
+        return number.parse::<u64>().ok()?.checked_mul(unit);
+    };
+    // Three decimals are plenty and keep this exact.
+    if fraction.is_empty() || fraction.len() > 3 || unit == 1 {
+        return None;
+    }
+    let digits = u32::try_from(fraction.len()).ok()?;
+    let part = fraction.parse::<u64>().ok()?.checked_mul(unit)? / 10_u64.pow(digits);
+    whole.parse::<u64>().ok()?.checked_mul(unit)?.checked_add(part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOT: Defaults = Defaults { root: true, ram: 8 * GIB, cores: 4 };
+    const USER: Defaults = Defaults { root: false, ram: 64 * GIB, cores: 1000 };
+
+    fn resolve(list: &str, defaults: &Defaults) -> MountOptions {
+        let requested = Requested::parse(list).unwrap();
+        requested.resolve(Path::new("/store"), Path::new("/mnt"), defaults)
+    }
+
+    fn refused(list: &str) -> String {
+        Requested::parse(list).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn sizes_in_every_spelling() {
+        for (text, bytes) in [
+            ("0", 0),
+            ("4096", 4096),
+            ("512b", 512),
+            ("64K", 64 * KIB),
+            ("64k", 64 * KIB),
+            ("64KiB", 64 * KIB),
+            ("16MB", 16 * MIB),
+            ("1.5G", 3 * GIB / 2),
+            ("0.25t", TIB / 4),
+            ("1TiB", TIB),
+        ] {
+            assert_eq!(parse_size(text), Some(bytes), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_size_is_refused() {
+        for text in [
+            "", "K", "-1", "+", "1 G", "1P", "1.G", ".", "1.2345G", "1.5", "0x10", "1e6", "4GG",
+            "99999999999999999999", "18446744073709551615K", "4\u{662}",
+        ] {
+            assert_eq!(parse_size(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn root_shares_the_mount_but_trusts_no_devices() {
+        let options = resolve("", &ROOT);
+        assert!(options.allow_other);
+        assert!(options.default_permissions);
+        assert!(!options.read_only);
+        assert_eq!(options.fuse_options, ["nodev", "nosuid"]);
+        assert_eq!(options.memory, 2 * GIB);
+        assert_eq!(options.workers, 4);
+        assert_eq!(options.chunk, CHUNK_DEFAULT);
+        assert_eq!(options.store, Path::new("/store"));
+        assert_eq!(options.mountpoint, Path::new("/mnt"));
+    }
+
+    #[test]
+    fn an_ordinary_user_keeps_the_mount_private() {
+        let options = resolve("defaults", &USER);
+        assert!(!options.allow_other);
+        assert!(options.default_permissions);
+        assert!(options.fuse_options.is_empty());
+        assert_eq!(options.memory, MEMORY_DEFAULT_MAX);
+        assert_eq!(options.workers, WORKERS_MAX);
+        assert!(resolve("allow_other", &USER).allow_other);
+    }
+
+    #[test]
+    fn a_tiny_machine_still_gets_the_smallest_budget() {
+        assert_eq!(Defaults { ram: 0, ..ROOT }.memory(), MEMORY_MIN);
+        assert_eq!(Defaults { cores: 0, ..ROOT }.workers(), 1);
+    }
+
+    #[test]
+    fn an_fstab_line_is_understood() {
+        let options = resolve(
+            "rw,dev,suid,allow_other,_netdev,nofail,noauto,users,owner,group,comment=run 7,\
+             x-systemd.automount,X-mount.mkdir,memory=8G,workers=6,chunk=256K,noatime",
+            &ROOT,
+        );
+        assert_eq!(options.memory, 8 * GIB);
+        assert_eq!(options.workers, 6);
+        assert_eq!(options.chunk, 256 << 10);
+        assert_eq!(options.fuse_options, ["dev", "suid", "noatime"]);
+    }
+
+    #[test]
+    fn the_last_word_wins() {
+        assert!(resolve("rw,ro", &ROOT).read_only);
+        assert!(!resolve("ro,rw", &ROOT).read_only);
+        assert_eq!(resolve("noatime,relatime,sync,async,nodev,dev", &USER).fuse_options, [
+            "dev", "async"
+        ]);
+        assert_eq!(resolve("memory=16M,memory=32M", &ROOT).memory, 32 * MIB);
+    }
+
+    #[test]
+    fn empty_items_are_skipped() {
+        assert_eq!(resolve(",,ro,,", &ROOT), resolve("ro", &ROOT));
+    }
+
+    #[test]
+    fn a_log_file_is_kept_apart() {
+        let requested = Requested::parse("log=/var/log/shale.log").unwrap();
+        assert_eq!(requested.log.as_deref(), Some(Path::new("/var/log/shale.log")));
+        assert!(refused("log=").contains("log=FILE"));
+    }
+
+    #[test]
+    fn unknown_options_are_named() {
+        assert!(refused("ro,frobnicate,rw").contains("'frobnicate'"));
+        assert!(refused("compress=zstd").contains("'compress=zstd'"));
+        assert!(refused("memory").contains("memory=..."));
+        assert!(refused("remount,ro").contains("unmount and mount again"));
+    }
+
+    #[test]
+    fn a_sloppy_mount_ignores_unknown_options_but_not_bad_values() {
+        let mut requested = Requested::default();
+        requested.add("frobnicate,ro", Unknown::Ignore).unwrap();
+        assert_eq!(requested.read_only, Some(true));
+        assert!(requested.add("memory=lots", Unknown::Ignore).is_err());
+    }
+
+    #[test]
+    fn values_out_of_range_say_the_range() {
+        for (list, words) in [
+            ("memory=15M", ["out of range", "16M to 1T"]),
+            ("memory=2T", ["out of range", "16M to 1T"]),
+            ("memory=lots", ["not a size", "16M to 1T"]),
+            ("memory=-1", ["not a size", "16M to 1T"]),
+            ("workers=0", ["out of range", "1 to 256"]),
+            ("workers=257", ["out of range", "1 to 256"]),
+            ("workers=two", ["not a number", "1 to 256"]),
+            ("chunk=32K", ["out of range", "64K to 16M"]),
+            ("chunk=32M", ["out of range", "64K to 16M"]),
+            ("chunk=100000", ["not a power of two", "64K to 16M"]),
+            ("chunk=", ["not a size", "64K to 16M"]),
+        ] {
+            let message = refused(list);
+            for word in words {
+                assert!(message.contains(word), "{list}: {message}");
+            }
+            assert!(!message.contains('\n'));
+        }
+    }
+
+    #[test]
+    fn the_ends_of_the_ranges_are_allowed() {
+        let options = resolve("memory=16M,workers=1,chunk=64K", &ROOT);
+        assert_eq!((options.memory, options.workers, options.chunk), (MEMORY_MIN, 1, 64 << 10));
+        let options = resolve("memory=1T,workers=256,chunk=16M", &ROOT);
+        assert_eq!((options.memory, options.workers, options.chunk), (MEMORY_MAX, 256, 16 << 20));
+    }
+
+    #[test]
+    fn this_machine_has_memory_and_cores() {
+        let defaults = Defaults::of_this_machine();
+        assert!(defaults.ram >= 16 * MIB);
+        assert!(defaults.cores >= 1);
+    }
+}

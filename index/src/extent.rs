@@ -1,0 +1,388 @@
+//! Extents: which bytes of a file live where.
+//!
+//! ```text
+//! encoded extent (all varints): offset, len << 1 | is_frame, then for a frame
+//!     pack, at, frame_len, raw_len, skip
+//! ```
+
+use crate::wire::{Reader, put_varint};
+
+/// A part of a frame in a pack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FramePart {
+    /// The pack.
+    pub pack: u64,
+    /// Where the frame begins in the pack.
+    pub at: u64,
+    /// Length of the whole frame as stored.
+    pub frame_len: u32,
+    /// Length of the whole frame decoded.
+    pub raw_len: u32,
+    /// Decoded bytes of the frame before the part.
+    pub skip: u32,
+}
+
+impl FramePart {
+    /// Stored bytes that `len` decoded bytes of this part account for. Additive: the shares of
+    /// the pieces of a frame sum up to its stored length, however it is cut.
+    #[must_use]
+    pub fn share(&self, len: u64) -> u64 {
+        if self.raw_len == 0 {
+            return 0;
+        }
+        let scale =
+            |raw: u64| u128::from(raw) * u128::from(self.frame_len) / u128::from(self.raw_len);
+        let begin = u64::from(self.skip);
+        (scale(begin + len) - scale(begin)) as u64
+    }
+}
+
+/// What is behind an extent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Nothing: reads as zeros and hides what lies below.
+    Hole,
+    /// Part of a frame.
+    Frame(FramePart),
+}
+
+/// A byte range of a file and where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Extent {
+    /// First byte in the file.
+    pub offset: u64,
+    /// Number of bytes, never 0.
+    pub len: u64,
+    /// Where they are.
+    pub place: Place,
+}
+
+impl Extent {
+    /// First byte after the extent.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.offset + self.len
+    }
+
+    /// Stored bytes the extent accounts for.
+    #[must_use]
+    pub fn stored(&self) -> u64 {
+        match &self.place {
+            Place::Hole => 0,
+            Place::Frame(part) => part.share(self.len),
+        }
+    }
+
+    /// The part of the extent between two file offsets, if any.
+    #[must_use]
+    pub fn slice(&self, start: u64, end: u64) -> Option<Self> {
+        let start = start.max(self.offset);
+        let end = end.min(self.end());
+        if start >= end {
+            return None;
+        }
+        let place = match self.place {
+            Place::Hole => Place::Hole,
+            Place::Frame(part) => Place::Frame(FramePart {
+                skip: part.skip + (start - self.offset) as u32,
+                ..part
+            }),
+        };
+        Some(Self {
+            offset: start,
+            len: end - start,
+            place,
+        })
+    }
+
+    /// Whether `next` continues this extent in the file and in the same frame.
+    fn continues(&self, next: &Self) -> bool {
+        self.end() == next.offset
+            && match (&self.place, &next.place) {
+                (Place::Hole, Place::Hole) => true,
+                (Place::Frame(a), Place::Frame(b)) => {
+                    a.pack == b.pack
+                        && a.at == b.at
+                        && u64::from(a.skip) + self.len == u64::from(b.skip)
+                }
+                _ => false,
+            }
+    }
+
+    /// Appends the encoded extent.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.offset);
+        match &self.place {
+            Place::Hole => put_varint(out, self.len << 1),
+            Place::Frame(part) => {
+                put_varint(out, self.len << 1 | 1);
+                put_varint(out, part.pack);
+                put_varint(out, part.at);
+                put_varint(out, u64::from(part.frame_len));
+                put_varint(out, u64::from(part.raw_len));
+                put_varint(out, u64::from(part.skip));
+            }
+        }
+    }
+
+    pub(crate) fn decode(reader: &mut Reader<'_>) -> Option<Self> {
+        let offset = reader.varint()?;
+        let tagged = reader.varint()?;
+        let len = tagged >> 1;
+        let end = offset.checked_add(len)?;
+        if len == 0 || end > MAX_FILE_SIZE {
+            return None;
+        }
+        let place = if tagged & 1 == 0 {
+            Place::Hole
+        } else {
+            let part = FramePart {
+                pack: reader.varint()?,
+                at: reader.varint()?,
+                frame_len: reader.varint32()?,
+                raw_len: reader.varint32()?,
+                skip: reader.varint32()?,
+            };
+            if u64::from(part.skip) + len > u64::from(part.raw_len) {
+                return None;
+            }
+            Place::Frame(part)
+        };
+        Some(Self { offset, len, place })
+    }
+}
+
+/// Largest size of a file: what a signed file offset can name.
+pub const MAX_FILE_SIZE: u64 = i64::MAX as u64;
+
+/// Encodes a list of extents.
+#[must_use]
+pub fn encode_extents(extents: &[Extent]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(extents.len() * 24 + 4);
+    put_extents(&mut out, extents);
+    out
+}
+
+pub(crate) fn put_extents(out: &mut Vec<u8>, extents: &[Extent]) {
+    put_varint(out, extents.len() as u64);
+    for extent in extents {
+        extent.encode(out);
+    }
+}
+
+pub(crate) fn take_extents(reader: &mut Reader<'_>) -> Option<Vec<Extent>> {
+    let count = reader.varint()?;
+    let mut extents = Vec::new();
+    for _ in 0..count {
+        extents.push(Extent::decode(reader)?);
+    }
+    Some(extents)
+}
+
+/// Decodes a list of extents; `None` when the bytes are not one.
+#[must_use]
+pub fn decode_extents(bytes: &[u8]) -> Option<Vec<Extent>> {
+    let mut reader = Reader::new(bytes);
+    let extents = take_extents(&mut reader)?;
+    reader.is_empty().then_some(extents)
+}
+
+/// Disjoint extents of a file in order: later insertions win.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExtentMap {
+    map: std::collections::BTreeMap<u64, Extent>,
+}
+
+impl ExtentMap {
+    /// A map without extents.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Builds a map from extents in the order in which they were committed.
+    #[must_use]
+    pub fn from_extents(extents: impl IntoIterator<Item = Extent>) -> Self {
+        let mut map = Self::new();
+        for extent in extents {
+            map.insert(extent);
+        }
+        map
+    }
+
+    /// Number of extents.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.map.is_empty()
+    }
+
+    /// All extents in order.
+    pub fn iter(&self) -> impl Iterator<Item = &Extent> {
+        self.map.values()
+    }
+
+    /// The extents between two offsets, cut to them, in order; gaps are left out.
+    pub fn range(&self, start: u64, end: u64) -> impl Iterator<Item = Extent> {
+        let first = self
+            .map
+            .range(..=start)
+            .next_back()
+            .map_or(start, |(&offset, _)| offset);
+        // A range with start > end panics, and first <= start may exceed an empty end.
+        let end_key = end.max(first);
+        self.map
+            .range(first..end_key)
+            .filter_map(move |(_, extent)| extent.slice(start, end))
+    }
+
+    /// Removes everything between two offsets and returns it, cut to them.
+    pub fn remove(&mut self, start: u64, end: u64) -> Vec<Extent> {
+        let overlapping: Vec<u64> = {
+            let first = self
+                .map
+                .range(..=start)
+                .next_back()
+                .map_or(start, |(&offset, _)| offset);
+            let end_key = end.max(first);
+            self.map
+                .range(first..end_key)
+                .filter(|(_, extent)| extent.slice(start, end).is_some())
+                .map(|(&offset, _)| offset)
+                .collect()
+        };
+        let mut removed = Vec::with_capacity(overlapping.len());
+        for offset in overlapping {
+            let Some(extent) = self.map.remove(&offset) else {
+                continue;
+            };
+            if let Some(head) = extent.slice(0, start) {
+                self.map.insert(head.offset, head);
+            }
+            if let Some(tail) = extent.slice(end, u64::MAX) {
+                self.map.insert(tail.offset, tail);
+            }
+            removed.extend(extent.slice(start, end));
+        }
+        removed
+    }
+
+    /// Lays an extent over the map and returns what it hides.
+    pub fn insert(&mut self, extent: Extent) -> Vec<Extent> {
+        let hidden = self.remove(extent.offset, extent.end());
+        let mut merged = extent;
+        if let Some((&offset, before)) = self.map.range(..extent.offset).next_back()
+            && before.continues(&merged)
+        {
+            merged = Extent {
+                len: before.len + merged.len,
+                ..*before
+            };
+            self.map.remove(&offset);
+        }
+        if let Some((&offset, after)) = self.map.range(merged.end()..).next()
+            && merged.continues(after)
+        {
+            merged.len += after.len;
+            self.map.remove(&offset);
+        }
+        self.map.insert(merged.offset, merged);
+        hidden
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn frame(offset: u64, len: u64, at: u64) -> Extent {
+        let part = FramePart {
+            pack: 1,
+            at,
+            frame_len: 1000,
+            raw_len: 4096,
+            skip: 0,
+        };
+        Extent {
+            offset,
+            len,
+            place: Place::Frame(part),
+        }
+    }
+
+    #[test]
+    fn shares_of_the_pieces_sum_up_to_the_frame() {
+        let whole = frame(0, 4096, 0);
+        let cuts = [0, 1, 77, 1000, 1001, 4095, 4096];
+        let sum: u64 = cuts
+            .windows(2)
+            .filter_map(|w| whole.slice(w[0], w[1]))
+            .map(|e| e.stored())
+            .sum();
+        assert_eq!(sum, 1000);
+    }
+
+    #[test]
+    fn pieces_that_meet_again_become_one_extent() {
+        let whole = frame(0, 4096, 0);
+        let mut map = ExtentMap::new();
+        map.insert(whole.slice(2048, 4096).unwrap());
+        map.insert(whole.slice(0, 2048).unwrap());
+        assert_eq!(map.iter().copied().collect::<Vec<_>>(), vec![whole]);
+    }
+
+    proptest! {
+        /// The map answers like an array of bytes in which every byte remembers its writer.
+        #[test]
+        fn later_extents_win_for_every_byte(
+            writes in prop::collection::vec((0u64..300, 1u64..100, any::<bool>()), 1..40)
+        ) {
+            let mut map = ExtentMap::new();
+            let mut model: Vec<Option<(u64, u64)>> = vec![None; 400];
+            let mut live = 0i64;
+            for (i, &(offset, len, hole)) in writes.iter().enumerate() {
+                let extent = if hole {
+                    Extent { offset, len, place: Place::Hole }
+                } else {
+                    frame(offset, len, i as u64 * 10_000)
+                };
+                live += extent.stored() as i64;
+                live -= map.insert(extent).iter().map(|e| e.stored() as i64).sum::<i64>();
+                for byte in offset..offset + len {
+                    model[byte as usize] =
+                        (!hole).then_some((i as u64 * 10_000, byte - offset));
+                }
+            }
+            let mut seen: Vec<Option<(u64, u64)>> = vec![None; 400];
+            let mut last_end = 0;
+            for extent in map.iter() {
+                prop_assert!(extent.offset >= last_end);
+                last_end = extent.end();
+                if let Place::Frame(part) = extent.place {
+                    for byte in extent.offset..extent.end() {
+                        let skip = u64::from(part.skip) + byte - extent.offset;
+                        seen[byte as usize] = Some((part.at, skip));
+                    }
+                }
+            }
+            prop_assert_eq!(seen, model);
+            let sum: u64 = map.iter().map(Extent::stored).sum();
+            prop_assert_eq!(live, sum as i64);
+            let all: Vec<Extent> = map.range(0, 400).collect();
+            prop_assert_eq!(decode_extents(&encode_extents(&all)), Some(all));
+        }
+
+        #[test]
+        fn arbitrary_bytes_are_refused_or_decoded(bytes: Vec<u8>) {
+            if let Some(extents) = decode_extents(&bytes) {
+                prop_assert!(extents.iter().all(|e| e.len > 0 && e.end() <= MAX_FILE_SIZE));
+            }
+        }
+    }
+}

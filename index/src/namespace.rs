@@ -1,0 +1,247 @@
+//! Names, inodes and data commits: every operation is one transaction of the key-value engine.
+//!
+//! One lock per process makes transactions of this process follow each other, so that they do
+//! not conflict among themselves; the compares they carry protect them from other processes.
+
+mod attr;
+mod change;
+mod create;
+mod data;
+mod readdir;
+mod remove;
+mod rename;
+
+pub use attr::{AttrChange, XattrMode};
+pub use create::NewNode;
+pub use data::{DataCommit, MapChange};
+pub use readdir::DirEntry;
+pub use remove::Removed;
+pub use rename::RenameMode;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::kv::{Compare, Op, Outcome, Txn, Version};
+use crate::schema::{
+    self, Dentry, Inode, MapRoot, Rollup, Time, decode_number, encode_number, keys,
+};
+use crate::{Error, Kv};
+use change::Change;
+
+/// Inode number of the root directory.
+pub const ROOT: u64 = 1;
+
+/// First inode number that is handed out; the ones below are reserved.
+const FIRST_INO: u64 = 16;
+
+/// Inode numbers taken from the counter at a time.
+const INO_BATCH: u64 = 4096;
+
+/// Longest name of a directory entry.
+pub const NAME_MAX: usize = 255;
+
+/// How often a transaction is tried again when somebody else was faster.
+const MAX_CONFLICTS: usize = 64;
+
+/// Parents of directories remembered at most.
+const PARENT_CACHE: usize = 65_536;
+
+/// The namespace of a store.
+#[derive(Debug)]
+pub struct Namespace {
+    kv: Arc<dyn Kv>,
+    session: u64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    next_ino: u64,
+    ino_limit: u64,
+    next_seq: u64,
+    /// Parent of each directory lately seen, to walk up quickly.
+    parents: HashMap<u64, u64>,
+}
+
+fn damaged(key: &[u8]) -> Error {
+    Error::Corrupt {
+        what: format!("index record {}", key.escape_ascii()),
+        detail: "it does not decode".to_owned(),
+    }
+}
+
+fn refused<T>(errno: i32) -> Result<T, Error> {
+    Err(Error::Refused(errno))
+}
+
+impl Namespace {
+    /// Opens the namespace in an engine and begins a session. An empty engine gets a root
+    /// directory that belongs to `owner`.
+    ///
+    /// # Errors
+    /// When the engine fails.
+    pub fn open(kv: Arc<dyn Kv>, min_session: u64, owner: (u32, u32)) -> Result<Self, Error> {
+        let counter = keys::counter("session");
+        let session = loop {
+            let mut txn = Txn::new();
+            let current = kv.get(&counter)?;
+            let last = match &current {
+                Some(found) => {
+                    txn.compare(Compare::VersionIs(counter.clone(), found.version));
+                    decode_number(&found.value).ok_or_else(|| damaged(&counter))?
+                }
+                None => {
+                    txn.compare(Compare::Absent(counter.clone()));
+                    0
+                }
+            };
+            let session = (last + 1).max(min_session);
+            txn.put(counter.clone(), encode_number(session));
+            txn.ops.push(Op::Put {
+                key: keys::session(session),
+                value: encode_number(u64::from(std::process::id())),
+                lease: Some(kv.lease()),
+            });
+            if kv.get(&keys::inode(ROOT))?.is_none() {
+                let now = Time::now();
+                let root = Inode {
+                    ino: ROOT,
+                    mode: schema::S_IFDIR | 0o755,
+                    uid: owner.0,
+                    gid: owner.1,
+                    rdev: 0,
+                    nlink: 2,
+                    size: 0,
+                    stored: 0,
+                    atime: now,
+                    mtime: now,
+                    ctime: now,
+                    btime: now,
+                    parent: ROOT,
+                    chunk_shift: 20,
+                    target: Vec::new(),
+                    map: MapRoot::Inline(Vec::new()),
+                };
+                txn.compare(Compare::Absent(keys::inode(ROOT)));
+                txn.put(keys::inode(ROOT), root.encode());
+            }
+            match kv.commit(&txn)? {
+                Outcome::Committed(version) => {
+                    kv.sync(version)?;
+                    break session;
+                }
+                Outcome::Conflict | Outcome::Unknown => {}
+            }
+        };
+        Ok(Self {
+            kv,
+            session,
+            state: Mutex::new(State::default()),
+        })
+    }
+
+    /// The engine.
+    #[must_use]
+    pub fn kv(&self) -> &Arc<dyn Kv> {
+        &self.kv
+    }
+
+    /// Number of this session.
+    #[must_use]
+    pub fn session(&self) -> u64 {
+        self.session
+    }
+
+    /// An inode by number.
+    ///
+    /// # Errors
+    /// `ENOENT` when there is none, or when the engine fails.
+    pub fn inode(&self, ino: u64) -> Result<Inode, Error> {
+        let key = keys::inode(ino);
+        match self.kv.get(&key)? {
+            Some(found) => Inode::decode(ino, &found.value).ok_or_else(|| damaged(&key)),
+            None => refused(libc::ENOENT),
+        }
+    }
+
+    /// What a name in a directory stands for.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ENAMETOOLONG`, or when the engine fails.
+    pub fn lookup(&self, parent: u64, name: &[u8]) -> Result<Inode, Error> {
+        if name.len() > NAME_MAX {
+            return refused(libc::ENAMETOOLONG);
+        }
+        let key = keys::dentry(parent, name);
+        let Some(found) = self.kv.get(&key)? else {
+            return refused(libc::ENOENT);
+        };
+        let dentry = Dentry::decode(&found.value).ok_or_else(|| damaged(&key))?;
+        self.inode(dentry.ino)
+    }
+
+    /// Totals below a directory.
+    ///
+    /// # Errors
+    /// When the engine fails.
+    pub fn rollup(&self, dir: u64) -> Result<Rollup, Error> {
+        let key = keys::rollup(dir);
+        match self.kv.get(&key)? {
+            Some(found) => Rollup::decode(&found.value).ok_or_else(|| damaged(&key)),
+            None => Ok(Rollup::default()),
+        }
+    }
+
+    /// Inodes without a name that wait to be freed.
+    ///
+    /// # Errors
+    /// When the engine fails.
+    pub fn orphans(&self) -> Result<Vec<u64>, Error> {
+        let (start, end) = keys::orphans();
+        let found = self.kv.range(&start, &end, usize::MAX)?;
+        Ok(found
+            .iter()
+            .filter_map(|(key, _)| keys::orphan_of(key))
+            .collect())
+    }
+
+    /// Live bytes of every pack.
+    ///
+    /// # Errors
+    /// When the engine fails.
+    pub fn packs(&self) -> Result<Vec<(u64, u64)>, Error> {
+        let (start, end) = keys::packs();
+        let mut packs = Vec::new();
+        for (key, found) in self.kv.range(&start, &end, usize::MAX)? {
+            let pack = keys::pack_of(&key).ok_or_else(|| damaged(&key))?;
+            packs.push((
+                pack,
+                decode_number(&found.value).ok_or_else(|| damaged(&key))?,
+            ));
+        }
+        Ok(packs)
+    }
+
+    /// Runs `body` as one transaction; again from the start when another process was faster.
+    fn transact<T>(
+        &self,
+        mut body: impl FnMut(&mut Change<'_>) -> Result<T, Error>,
+    ) -> Result<(T, Version), Error> {
+        let mut state = self.state.lock();
+        for _ in 0..MAX_CONFLICTS {
+            let mut change = Change::new(self, &mut state);
+            let result = body(&mut change)?;
+            match change.commit()? {
+                Outcome::Committed(version) => return Ok((result, version)),
+                Outcome::Conflict => state.parents.clear(),
+                Outcome::Unknown => break,
+            }
+        }
+        refused(libc::EAGAIN)
+    }
+}
+
+#[cfg(test)]
+mod tests;

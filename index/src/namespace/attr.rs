@@ -1,0 +1,159 @@
+//! Attributes of inodes, plain and extended.
+
+use super::{Namespace, refused};
+use crate::Error;
+use crate::kv::{Compare, Version};
+use crate::schema::{Inode, S_IFMT, Time, keys};
+
+/// A change of attributes; `None` leaves one as it is.
+#[derive(Clone, Debug, Default)]
+pub struct AttrChange {
+    /// Permissions (type bits are ignored).
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Last access.
+    pub atime: Option<Time>,
+    /// Last change of contents.
+    pub mtime: Option<Time>,
+    /// Last change of the inode.
+    pub ctime: Option<Time>,
+    /// Extended attributes to set (`Some`) or remove (`None`) together with it.
+    pub xattrs: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+}
+
+/// What setting an extended attribute requires.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XattrMode {
+    /// Nothing.
+    Set,
+    /// That it does not exist yet.
+    Create,
+    /// That it exists.
+    Replace,
+}
+
+/// Largest value and largest sum of names of extended attributes, as the kernel limits them.
+const XATTR_VALUE_MAX: usize = 65_536;
+const XATTR_LIST_MAX: usize = 65_536;
+
+impl Namespace {
+    /// Changes attributes.
+    ///
+    /// # Errors
+    /// `ENOENT`, or when the engine fails.
+    pub fn set_attr(&self, ino: u64, attr: &AttrChange) -> Result<(Inode, Version), Error> {
+        self.transact(|change| {
+            let mut inode = change.inode(ino)?;
+            if let Some(mode) = attr.mode {
+                inode.mode = inode.mode & S_IFMT | mode & !S_IFMT;
+            }
+            inode.uid = attr.uid.unwrap_or(inode.uid);
+            inode.gid = attr.gid.unwrap_or(inode.gid);
+            inode.atime = attr.atime.unwrap_or(inode.atime);
+            inode.mtime = attr.mtime.unwrap_or(inode.mtime);
+            inode.ctime = attr.ctime.unwrap_or(inode.ctime);
+            for (name, value) in &attr.xattrs {
+                let key = keys::xattr(ino, name);
+                match value {
+                    Some(value) => change.txn().put(key, value.clone()),
+                    None => change.txn().delete(key),
+                };
+            }
+            change.put_inode(inode.clone());
+            Ok(inode)
+        })
+    }
+
+    /// An extended attribute.
+    ///
+    /// # Errors
+    /// When the engine fails.
+    pub fn xattr(&self, ino: u64, name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        Ok(self
+            .kv()
+            .get(&keys::xattr(ino, name))?
+            .map(|found| found.value.to_vec()))
+    }
+
+    /// Names of all extended attributes, in order.
+    ///
+    /// # Errors
+    /// When the engine fails.
+    pub fn xattr_names(&self, ino: u64) -> Result<Vec<Vec<u8>>, Error> {
+        let (start, end) = keys::xattrs(ino);
+        let found = self.kv().range(&start, &end, usize::MAX)?;
+        Ok(found
+            .iter()
+            .filter_map(|(key, _)| keys::xattr_of(key))
+            .map(<[u8]>::to_vec)
+            .collect())
+    }
+
+    /// Sets an extended attribute.
+    ///
+    /// # Errors
+    /// `EEXIST`, `ENODATA`, `ERANGE`, `E2BIG`, `ENOSPC`, or when the engine fails.
+    pub fn set_xattr(
+        &self,
+        ino: u64,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+    ) -> Result<Version, Error> {
+        if name.is_empty() || name.len() > super::NAME_MAX {
+            return refused(libc::ERANGE);
+        }
+        if value.len() > XATTR_VALUE_MAX {
+            return refused(libc::E2BIG);
+        }
+        let ((), version) = self.transact(|change| {
+            let mut inode = change.inode(ino)?;
+            let key = keys::xattr(ino, name);
+            let old = self.kv().get(&key)?;
+            match (&old, mode) {
+                (Some(_), XattrMode::Create) => return refused(libc::EEXIST),
+                (None, XattrMode::Replace) => return refused(libc::ENODATA),
+                (Some(old), _) => {
+                    change
+                        .txn()
+                        .compare(Compare::VersionIs(key.clone(), old.version));
+                }
+                (None, _) => {
+                    let used: usize = self.xattr_names(ino)?.iter().map(|n| n.len() + 1).sum();
+                    if used + name.len() + 1 > XATTR_LIST_MAX {
+                        return refused(libc::ENOSPC);
+                    }
+                    change.txn().compare(Compare::Absent(key.clone()));
+                }
+            }
+            change.txn().put(key, value.to_vec());
+            inode.ctime = Time::now();
+            change.put_inode(inode);
+            Ok(())
+        })?;
+        Ok(version)
+    }
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// `ENODATA`, or when the engine fails.
+    pub fn remove_xattr(&self, ino: u64, name: &[u8]) -> Result<Version, Error> {
+        let ((), version) = self.transact(|change| {
+            let mut inode = change.inode(ino)?;
+            let key = keys::xattr(ino, name);
+            if self.kv().get(&key)?.is_none() {
+                return refused(libc::ENODATA);
+            }
+            change.txn().compare(Compare::Exists(key.clone()));
+            change.txn().delete(key);
+            inode.ctime = Time::now();
+            change.put_inode(inode);
+            Ok(())
+        })?;
+        Ok(version)
+    }
+}

@@ -1,0 +1,60 @@
+//! Directories in an order that insertions and deletions do not disturb.
+//!
+//! Entries are ordered by the hash of their name. A cookie is the hash and the number of entries
+//! of that hash already seen, so it stays valid whatever is added or removed.
+
+use super::{Namespace, damaged};
+use crate::Error;
+use crate::schema::{Dentry, keys};
+
+/// Bits of a cookie that count entries with the same hash.
+const TIE_BITS: u32 = 7;
+const TIE_MASK: u64 = (1 << TIE_BITS) - 1;
+
+/// One entry of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirEntry {
+    /// The name.
+    pub name: Vec<u8>,
+    /// What it stands for.
+    pub ino: u64,
+    /// File type bits.
+    pub kind: u32,
+    /// Where to go on after this entry.
+    pub cookie: u64,
+}
+
+impl Namespace {
+    /// At most `limit` entries after a cookie; 0 begins. Cookies are never below 128.
+    ///
+    /// # Errors
+    /// When the engine fails.
+    pub fn readdir(&self, dir: u64, cookie: u64, limit: usize) -> Result<Vec<DirEntry>, Error> {
+        let (from_hash, mut skip) = (cookie >> TIE_BITS, cookie & TIE_MASK);
+        let (start, end) = keys::dentries_from(dir, from_hash);
+        let found = self
+            .kv()
+            .range(&start, &end, limit.saturating_add(skip as usize))?;
+        let mut entries = Vec::with_capacity(found.len());
+        let (mut hash, mut tie) = (from_hash, 0);
+        for (key, value) in &found {
+            let (_, entry_hash, name) = keys::dentry_of(key).ok_or_else(|| damaged(key))?;
+            if entry_hash != hash {
+                (hash, tie, skip) = (entry_hash, 0, 0);
+            }
+            tie = (tie + 1).min(TIE_MASK);
+            if skip > 0 {
+                skip -= 1;
+                continue;
+            }
+            let dentry = Dentry::decode(&value.value).ok_or_else(|| damaged(key))?;
+            entries.push(DirEntry {
+                name: name.to_vec(),
+                ino: dentry.ino,
+                kind: dentry.kind,
+                cookie: hash << TIE_BITS | tie,
+            });
+        }
+        Ok(entries)
+    }
+}

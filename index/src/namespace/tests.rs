@@ -1,0 +1,224 @@
+use super::*;
+use crate::engine::MemKv;
+use crate::extent::{Extent, FramePart, Place};
+
+fn namespace() -> Namespace {
+    Namespace::open(Arc::new(MemKv::new()), 0, (0, 0)).unwrap()
+}
+
+fn node(mode: u32) -> NewNode {
+    NewNode {
+        mode,
+        uid: 1,
+        gid: 2,
+        rdev: 0,
+        target: Vec::new(),
+        chunk_shift: 20,
+        xattrs: Vec::new(),
+    }
+}
+
+fn file(ns: &Namespace, parent: u64, name: &str, size: u64) -> u64 {
+    let ino = ns
+        .create(parent, name.as_bytes(), &node(schema::S_IFREG | 0o644))
+        .unwrap()
+        .0
+        .ino;
+    let part = FramePart {
+        pack: 1,
+        at: ino * 100,
+        frame_len: 10,
+        raw_len: 4096,
+        skip: 0,
+    };
+    let extent = Extent {
+        offset: 0,
+        len: 4096,
+        place: Place::Frame(part),
+    };
+    let commit = DataCommit {
+        map: MapChange::Append(vec![extent]),
+        size: Some(size),
+        stored: 10,
+        packs: [(1, 10)].into(),
+        ..DataCommit::default()
+    };
+    ns.commit_data(ino, &commit).unwrap();
+    ino
+}
+
+fn dir(ns: &Namespace, parent: u64, name: &str) -> u64 {
+    ns.create(parent, name.as_bytes(), &node(schema::S_IFDIR | 0o755))
+        .unwrap()
+        .0
+        .ino
+}
+
+fn errno<T: std::fmt::Debug>(result: Result<T, Error>) -> i32 {
+    result.unwrap_err().errno()
+}
+
+fn totals(ns: &Namespace, dir: u64) -> (u64, u64, u64, u64) {
+    let r = ns.rollup(dir).unwrap();
+    (r.raw, r.stored, r.files, r.dirs)
+}
+
+#[test]
+fn totals_follow_files_through_renames_links_and_removal() {
+    let ns = namespace();
+    let a = dir(&ns, ROOT, "a");
+    let b = dir(&ns, a, "b");
+    let c = dir(&ns, ROOT, "c");
+    file(&ns, b, "x", 100);
+    file(&ns, b, "y", 50);
+    assert_eq!(totals(&ns, ROOT), (150, 20, 2, 3));
+    assert_eq!(totals(&ns, a), (150, 20, 2, 1));
+
+    ns.rename(a, b"b", c, b"b2", RenameMode::Replace).unwrap();
+    assert_eq!(totals(&ns, a), (0, 0, 0, 0));
+    assert_eq!(totals(&ns, c), (150, 20, 2, 1));
+    assert_eq!(totals(&ns, ROOT), (150, 20, 2, 3));
+    assert_eq!(ns.inode(a).unwrap().nlink, 2);
+    assert_eq!(ns.inode(c).unwrap().nlink, 3);
+
+    let x = ns.lookup(b, b"x").unwrap().ino;
+    ns.link(x, a, b"hard").unwrap();
+    let (removed, _) = ns.unlink(b, b"x").unwrap();
+    assert_eq!(
+        removed,
+        Removed {
+            ino: x,
+            orphaned: false
+        }
+    );
+    assert_eq!(totals(&ns, c), (50, 10, 1, 1));
+    assert_eq!(totals(&ns, ROOT), (150, 20, 2, 3));
+
+    let (removed, _) = ns.unlink(a, b"hard").unwrap();
+    assert!(removed.orphaned);
+    assert_eq!(totals(&ns, ROOT), (50, 10, 1, 3));
+    assert_eq!(ns.orphans().unwrap(), vec![x]);
+    ns.purge(x, &[(1, 10)].into()).unwrap();
+    assert_eq!(ns.orphans().unwrap(), Vec::<u64>::new());
+    assert_eq!(ns.packs().unwrap(), vec![(1, 10)]);
+    assert_eq!(errno(ns.inode(x)), libc::ENOENT);
+    assert!(ns.commit_records(x).unwrap().is_empty());
+}
+
+#[test]
+fn exchange_swaps_files_and_directories_with_their_totals() {
+    let ns = namespace();
+    let (a, b) = (dir(&ns, ROOT, "a"), dir(&ns, ROOT, "b"));
+    let inner = dir(&ns, a, "inner");
+    file(&ns, inner, "deep", 7);
+    let f = file(&ns, b, "f", 3);
+    ns.rename(a, b"inner", b, b"f", RenameMode::Exchange)
+        .unwrap();
+    assert_eq!(ns.lookup(a, b"inner").unwrap().ino, f);
+    assert_eq!(ns.lookup(b, b"f").unwrap().ino, inner);
+    assert_eq!(totals(&ns, a), (3, 10, 1, 0));
+    assert_eq!(totals(&ns, b), (7, 10, 1, 1));
+    assert_eq!(
+        (ns.inode(a).unwrap().nlink, ns.inode(b).unwrap().nlink),
+        (2, 3)
+    );
+    assert_eq!(
+        errno(ns.rename(a, b"inner", b, b"none", RenameMode::Exchange)),
+        libc::ENOENT
+    );
+}
+
+#[test]
+fn rename_refuses_what_would_lose_something() {
+    let ns = namespace();
+    let a = dir(&ns, ROOT, "a");
+    let b = dir(&ns, a, "b");
+    file(&ns, ROOT, "f", 1);
+    file(&ns, b, "g", 1);
+    let replace = RenameMode::Replace;
+    assert_eq!(errno(ns.rename(ROOT, b"a", b, b"x", replace)), libc::EINVAL);
+    assert_eq!(
+        errno(ns.rename(ROOT, b"f", ROOT, b"a", replace)),
+        libc::EISDIR
+    );
+    assert_eq!(
+        errno(ns.rename(ROOT, b"a", ROOT, b"f", replace)),
+        libc::ENOTDIR
+    );
+    let c = dir(&ns, ROOT, "c");
+    assert_eq!(
+        errno(ns.rename(ROOT, b"c", a, b"b", replace)),
+        libc::ENOTEMPTY
+    );
+    assert_eq!(
+        errno(ns.rename(ROOT, b"c", ROOT, b"f", RenameMode::NoReplace)),
+        libc::EEXIST
+    );
+    assert_eq!(errno(ns.rmdir(ROOT, b"a")), libc::ENOTEMPTY);
+    assert_eq!(errno(ns.unlink(ROOT, b"a")), libc::EISDIR);
+    assert_eq!(errno(ns.rmdir(ROOT, b"f")), libc::ENOTDIR);
+    ns.rmdir(ROOT, b"c").unwrap();
+    assert_eq!(
+        errno(ns.create(c, b"late", &node(schema::S_IFREG))),
+        libc::ENOENT
+    );
+}
+
+#[test]
+fn a_directory_read_in_pieces_shows_every_lasting_entry_once() {
+    let ns = namespace();
+    for i in 0..500 {
+        ns.create(ROOT, format!("f{i}").as_bytes(), &node(schema::S_IFREG))
+            .unwrap();
+    }
+    let mut seen = std::collections::BTreeSet::new();
+    let mut cookie = 0;
+    loop {
+        let page = ns.readdir(ROOT, cookie, 7).unwrap();
+        let Some(last) = page.last() else { break };
+        assert!(cookie < last.cookie);
+        cookie = last.cookie;
+        for entry in page {
+            assert!(seen.insert(entry.name.clone()), "twice");
+            if entry.name.ends_with(b"3") {
+                ns.unlink(ROOT, &entry.name).unwrap();
+            }
+        }
+        ns.create(
+            ROOT,
+            format!("new{cookie}").as_bytes(),
+            &node(schema::S_IFREG),
+        )
+        .unwrap();
+    }
+    for i in 0..500 {
+        assert!(
+            seen.contains(format!("f{i}").as_bytes()),
+            "f{i} was not shown"
+        );
+    }
+}
+
+#[test]
+fn extended_attributes_obey_create_and_replace() {
+    let ns = namespace();
+    let f = file(&ns, ROOT, "f", 0);
+    assert_eq!(
+        errno(ns.set_xattr(f, b"user.a", b"1", XattrMode::Replace)),
+        libc::ENODATA
+    );
+    ns.set_xattr(f, b"user.a", b"1", XattrMode::Create).unwrap();
+    assert_eq!(
+        errno(ns.set_xattr(f, b"user.a", b"2", XattrMode::Create)),
+        libc::EEXIST
+    );
+    ns.set_xattr(f, b"user.a", b"3", XattrMode::Set).unwrap();
+    assert_eq!(ns.xattr(f, b"user.a").unwrap(), Some(b"3".to_vec()));
+    assert_eq!(ns.xattr_names(f).unwrap(), vec![b"user.a".to_vec()]);
+    ns.remove_xattr(f, b"user.a").unwrap();
+    assert_eq!(errno(ns.remove_xattr(f, b"user.a")), libc::ENODATA);
+    assert_eq!(
+        errno(ns.set_xattr(f, b"user.b", &vec![0; 65_537], XattrMode::Set)),
+        libc::E2BIG
+    );
+}

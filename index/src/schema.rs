@@ -1,0 +1,6 @@
+//! Keys and records of the index.
+
+pub mod keys;
+mod records;
+
+pub use records::*;

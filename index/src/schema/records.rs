@@ -1,0 +1,472 @@
+//! Values of the index. Every record begins with a version byte.
+
+use crate::extent::{Extent, FramePart, put_extents, take_extents};
+use crate::wire::{Reader, put_bytes, put_signed, put_varint};
+
+const RECORD_VERSION: u8 = 1;
+
+/// A point in time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Time {
+    /// Seconds since the epoch, negative before it.
+    pub secs: i64,
+    /// Nanoseconds, below one second.
+    pub nanos: u32,
+}
+
+impl Time {
+    /// Now.
+    #[must_use]
+    pub fn now() -> Self {
+        std::time::SystemTime::now().into()
+    }
+
+    fn put(self, out: &mut Vec<u8>) {
+        put_signed(out, self.secs);
+        put_varint(out, u64::from(self.nanos));
+    }
+
+    fn take(reader: &mut Reader<'_>) -> Option<Self> {
+        Some(Self {
+            secs: reader.signed()?,
+            nanos: reader.varint32().filter(|&n| n < NANOS)?,
+        })
+    }
+}
+
+const NANOS: u32 = 1_000_000_000;
+
+impl From<std::time::SystemTime> for Time {
+    fn from(time: std::time::SystemTime) -> Self {
+        match time.duration_since(std::time::UNIX_EPOCH) {
+            Ok(after) => Self {
+                secs: after.as_secs() as i64,
+                nanos: after.subsec_nanos(),
+            },
+            Err(before) => {
+                let before = before.duration();
+                let (secs, nanos) = (before.as_secs() as i64, before.subsec_nanos());
+                if nanos == 0 {
+                    Self {
+                        secs: -secs,
+                        nanos: 0,
+                    }
+                } else {
+                    Self {
+                        secs: -secs - 1,
+                        nanos: NANOS - nanos,
+                    }
+                }
+            }
+        }
+    }
+}
+
+impl From<Time> for std::time::SystemTime {
+    fn from(time: Time) -> Self {
+        use std::time::Duration;
+        let nanos = Duration::from_nanos(u64::from(time.nanos));
+        let whole = Duration::from_secs(time.secs.unsigned_abs());
+        let seconds = if time.secs >= 0 {
+            Self::UNIX_EPOCH.checked_add(whole)
+        } else {
+            Self::UNIX_EPOCH.checked_sub(whole)
+        };
+        seconds
+            .and_then(|s| s.checked_add(nanos))
+            .unwrap_or(Self::UNIX_EPOCH)
+    }
+}
+
+/// Where the folded extents of a file are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MapRoot {
+    /// In the inode itself.
+    Inline(Vec<Extent>),
+    /// In a root segment, a frame in a pack.
+    Segments(FramePart),
+}
+
+/// File type bits of a mode.
+pub const S_IFMT: u32 = 0o170_000;
+/// A directory.
+pub const S_IFDIR: u32 = 0o040_000;
+/// A regular file.
+pub const S_IFREG: u32 = 0o100_000;
+/// A symbolic link.
+pub const S_IFLNK: u32 = 0o120_000;
+
+/// Everything about an inode but its names and extended attributes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inode {
+    /// Its number, never reused.
+    pub ino: u64,
+    /// Type and permissions, as `st_mode`.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number of a device node.
+    pub rdev: u32,
+    /// Number of names.
+    pub nlink: u32,
+    /// Logical size.
+    pub size: u64,
+    /// Stored bytes of its extents.
+    pub stored: u64,
+    /// Last access.
+    pub atime: Time,
+    /// Last change of contents.
+    pub mtime: Time,
+    /// Last change of the inode.
+    pub ctime: Time,
+    /// Creation.
+    pub btime: Time,
+    /// The directory above a directory; for anything else the directory in whose roll-up it is
+    /// counted.
+    pub parent: u64,
+    /// Chunks of a regular file are aligned to 2^this bytes.
+    pub chunk_shift: u8,
+    /// Target of a symbolic link.
+    pub target: Vec<u8>,
+    /// Folded extents.
+    pub map: MapRoot,
+}
+
+impl Inode {
+    /// Whether it is a directory.
+    #[must_use]
+    pub fn is_dir(&self) -> bool {
+        self.mode & S_IFMT == S_IFDIR
+    }
+
+    /// Whether it is a regular file.
+    #[must_use]
+    pub fn is_file(&self) -> bool {
+        self.mode & S_IFMT == S_IFREG
+    }
+
+    /// The record's bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(96 + self.target.len());
+        out.push(RECORD_VERSION);
+        for field in [self.mode, self.uid, self.gid, self.rdev, self.nlink] {
+            put_varint(&mut out, u64::from(field));
+        }
+        put_varint(&mut out, self.size);
+        put_varint(&mut out, self.stored);
+        for time in [self.atime, self.mtime, self.ctime, self.btime] {
+            time.put(&mut out);
+        }
+        put_varint(&mut out, self.parent);
+        out.push(self.chunk_shift);
+        put_bytes(&mut out, &self.target);
+        match &self.map {
+            MapRoot::Inline(extents) => {
+                out.push(0);
+                put_extents(&mut out, extents);
+            }
+            MapRoot::Segments(part) => {
+                out.push(1);
+                put_varint(&mut out, part.pack);
+                put_varint(&mut out, part.at);
+                put_varint(&mut out, u64::from(part.frame_len));
+                put_varint(&mut out, u64::from(part.raw_len));
+            }
+        }
+        out
+    }
+
+    /// Reads a record; `None` when the bytes are not one.
+    #[must_use]
+    pub fn decode(ino: u64, bytes: &[u8]) -> Option<Self> {
+        let mut reader = versioned(bytes)?;
+        let inode = Self {
+            ino,
+            mode: reader.varint32()?,
+            uid: reader.varint32()?,
+            gid: reader.varint32()?,
+            rdev: reader.varint32()?,
+            nlink: reader.varint32()?,
+            size: reader.varint()?,
+            stored: reader.varint()?,
+            atime: Time::take(&mut reader)?,
+            mtime: Time::take(&mut reader)?,
+            ctime: Time::take(&mut reader)?,
+            btime: Time::take(&mut reader)?,
+            parent: reader.varint()?,
+            chunk_shift: reader.byte().filter(|&s| (12..=24).contains(&s))?,
+            target: reader.bytes()?.to_vec(),
+            map: match reader.byte()? {
+                0 => MapRoot::Inline(take_extents(&mut reader)?),
+                1 => MapRoot::Segments(FramePart {
+                    pack: reader.varint()?,
+                    at: reader.varint()?,
+                    frame_len: reader.varint32()?,
+                    raw_len: reader.varint32()?,
+                    skip: 0,
+                }),
+                _ => return None,
+            },
+        };
+        reader.is_empty().then_some(inode)
+    }
+}
+
+fn versioned(bytes: &[u8]) -> Option<Reader<'_>> {
+    let mut reader = Reader::new(bytes);
+    (reader.byte()? == RECORD_VERSION).then_some(reader)
+}
+
+/// A name in a directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dentry {
+    /// What it names.
+    pub ino: u64,
+    /// File type bits of its mode.
+    pub kind: u32,
+}
+
+impl Dentry {
+    /// The record's bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![RECORD_VERSION];
+        put_varint(&mut out, self.ino);
+        put_varint(&mut out, u64::from(self.kind));
+        out
+    }
+
+    /// Reads a record; `None` when the bytes are not one.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut reader = versioned(bytes)?;
+        let dentry = Self {
+            ino: reader.varint()?,
+            kind: reader.varint32()?,
+        };
+        reader.is_empty().then_some(dentry)
+    }
+}
+
+/// What one commit added to a file, until it is folded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CommitRecord {
+    /// Extents (holes among them) to lay over the file, in order.
+    pub extents: Vec<Extent>,
+}
+
+impl CommitRecord {
+    /// The record's bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![RECORD_VERSION];
+        put_extents(&mut out, &self.extents);
+        out
+    }
+
+    /// Reads a record; `None` when the bytes are not one.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut reader = versioned(bytes)?;
+        let extents = take_extents(&mut reader)?;
+        reader.is_empty().then_some(Self { extents })
+    }
+}
+
+/// Totals of everything below a directory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rollup {
+    /// Logical bytes.
+    pub raw: u64,
+    /// Stored bytes.
+    pub stored: u64,
+    /// Everything that is not a directory.
+    pub files: u64,
+    /// Directories.
+    pub dirs: u64,
+}
+
+impl Rollup {
+    /// The record's bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![RECORD_VERSION];
+        for field in [self.raw, self.stored, self.files, self.dirs] {
+            put_varint(&mut out, field);
+        }
+        out
+    }
+
+    /// Reads a record; `None` when the bytes are not one.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut reader = versioned(bytes)?;
+        let rollup = Self {
+            raw: reader.varint()?,
+            stored: reader.varint()?,
+            files: reader.varint()?,
+            dirs: reader.varint()?,
+        };
+        reader.is_empty().then_some(rollup)
+    }
+
+    /// Adds a signed difference, never falling below zero.
+    #[must_use]
+    pub fn plus(&self, delta: &Delta) -> Self {
+        Self {
+            raw: self.raw.saturating_add_signed(delta.raw),
+            stored: self.stored.saturating_add_signed(delta.stored),
+            files: self.files.saturating_add_signed(delta.files),
+            dirs: self.dirs.saturating_add_signed(delta.dirs),
+        }
+    }
+
+    /// The difference that adds all of this.
+    #[must_use]
+    pub fn as_delta(&self) -> Delta {
+        Delta {
+            raw: self.raw as i64,
+            stored: self.stored as i64,
+            files: self.files as i64,
+            dirs: self.dirs as i64,
+        }
+    }
+}
+
+/// A change of a roll-up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Delta {
+    /// Logical bytes.
+    pub raw: i64,
+    /// Stored bytes.
+    pub stored: i64,
+    /// Everything that is not a directory.
+    pub files: i64,
+    /// Directories.
+    pub dirs: i64,
+}
+
+impl Delta {
+    /// The opposite change.
+    #[must_use]
+    pub fn negated(&self) -> Self {
+        Self {
+            raw: -self.raw,
+            stored: -self.stored,
+            files: -self.files,
+            dirs: -self.dirs,
+        }
+    }
+
+    /// Both changes together.
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Self {
+        Self {
+            raw: self.raw + other.raw,
+            stored: self.stored + other.stored,
+            files: self.files + other.files,
+            dirs: self.dirs + other.dirs,
+        }
+    }
+}
+
+/// Encodes a plain number (counters, live bytes of a pack).
+#[must_use]
+pub fn encode_number(value: u64) -> Vec<u8> {
+    let mut out = vec![RECORD_VERSION];
+    put_varint(&mut out, value);
+    out
+}
+
+/// Reads a plain number; `None` when the bytes are not one.
+#[must_use]
+pub fn decode_number(bytes: &[u8]) -> Option<u64> {
+    let mut reader = versioned(bytes)?;
+    let value = reader.varint()?;
+    reader.is_empty().then_some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::extent::Place;
+    use proptest::prelude::*;
+
+    fn sample() -> Inode {
+        Inode {
+            ino: 42,
+            mode: S_IFREG | 0o644,
+            uid: 1000,
+            gid: 100,
+            rdev: 0,
+            nlink: 1,
+            size: 5 << 30,
+            stored: 1 << 30,
+            atime: Time {
+                secs: -1,
+                nanos: 999_999_999,
+            },
+            mtime: Time {
+                secs: 1_700_000_000,
+                nanos: 1,
+            },
+            ctime: Time {
+                secs: 1_700_000_000,
+                nanos: 2,
+            },
+            btime: Time { secs: 0, nanos: 0 },
+            parent: 1,
+            chunk_shift: 20,
+            target: Vec::new(),
+            map: MapRoot::Inline(vec![Extent {
+                offset: 0,
+                len: 9,
+                place: Place::Hole,
+            }]),
+        }
+    }
+
+    #[test]
+    fn the_inode_format_stays_as_it_is() {
+        let hex: String = sample()
+            .encode()
+            .iter()
+            .map(|b| format!("{b:02x}"))
+            .collect();
+        assert_eq!(
+            hex,
+            "01a48302e8076400018080808014808080800401ff93ebdc0380c49fd50c0180c49fd50c02000001140000010012"
+        );
+        assert_eq!(Inode::decode(42, &sample().encode()), Some(sample()));
+    }
+
+    #[test]
+    fn times_before_the_epoch_survive() {
+        for secs in [-2, -1, 0, 1] {
+            for nanos in [0, 1, 999_999_999] {
+                let time = Time { secs, nanos };
+                assert_eq!(Time::from(std::time::SystemTime::from(time)), time);
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes: Vec<u8>) {
+            let _ = Inode::decode(1, &bytes);
+            let _ = Dentry::decode(&bytes);
+            let _ = CommitRecord::decode(&bytes);
+            let _ = Rollup::decode(&bytes);
+            let _ = decode_number(&bytes);
+        }
+
+        #[test]
+        fn truncated_inodes_are_refused(cut in 0usize..40) {
+            let bytes = sample().encode();
+            prop_assert_eq!(Inode::decode(42, &bytes[..bytes.len() - 1 - cut.min(bytes.len() - 1)]), None);
+        }
+    }
+}

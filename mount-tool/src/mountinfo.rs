@@ -1,0 +1,144 @@
+//! What is mounted where, from `/proc/self/mountinfo`.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+use crate::failure::{Failure, exit};
+
+/// The type under which the kernel lists our mounts.
+pub(crate) const FILE_SYSTEM: &str = "fuse.shale";
+
+const MOUNTINFO: &str = "/proc/self/mountinfo";
+
+/// One mount.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Mount {
+    /// `major:minor`; several mounts of one file system share it.
+    pub(crate) device: String,
+    pub(crate) mountpoint: PathBuf,
+    pub(crate) file_system: String,
+    /// For a ShaleFS mount the store.
+    pub(crate) source: PathBuf,
+}
+
+impl Mount {
+    pub(crate) fn is_shale(&self) -> bool {
+        self.file_system == FILE_SYSTEM
+    }
+}
+
+/// All mounts of this mount namespace, in the order they were made.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Mounts(Vec<Mount>);
+
+impl Mounts {
+    pub(crate) fn read() -> Result<Self, Failure> {
+        let text = std::fs::read(MOUNTINFO)
+            .map_err(|e| Failure::io("read", Path::new(MOUNTINFO), &e).with_status(exit::IO))?;
+        Ok(Self::parse(&text))
+    }
+
+    fn parse(text: &[u8]) -> Self {
+        Self(text.split(|&b| b == b'\n').filter_map(parse_line).collect())
+    }
+
+    /// What is mounted exactly here; the topmost where mounts are stacked.
+    pub(crate) fn at(&self, path: &Path) -> Option<&Mount> {
+        self.0.iter().rev().find(|mount| mount.mountpoint == path)
+    }
+
+    /// The mount whose files are at this path.
+    pub(crate) fn holding(&self, path: &Path) -> Option<&Mount> {
+        path.ancestors().find_map(|ancestor| self.at(ancestor))
+    }
+
+    /// A ShaleFS mount of this store.
+    pub(crate) fn of_store(&self, store: &Path) -> Option<&Mount> {
+        self.0.iter().rev().find(|mount| mount.is_shale() && mount.source == store)
+    }
+
+    /// Another place where the same file system can be seen.
+    pub(crate) fn with_device(&self, device: &str) -> Option<&Mount> {
+        self.0.iter().find(|mount| mount.device == device)
+    }
+}
+
+/// `36 35 98:0 /root /mnt rw,noatime shared:1 - ext4 /dev/sda rw`, with any number of optional
+/// fields before the dash.
+fn parse_line(line: &[u8]) -> Option<Mount> {
+    let mut fields = line.split(|&b| b == b' ');
+    let device = String::from_utf8(fields.nth(2)?.to_owned()).ok()?;
+    let mountpoint = unescape(fields.nth(1)?);
+    let mut fields = fields.skip_while(|&field| field != b"-").skip(1);
+    let file_system = String::from_utf8(fields.next()?.to_owned()).ok()?;
+    let source = unescape(fields.next()?);
+    Some(Mount { device, mountpoint, file_system, source })
+}
+
+/// The kernel writes blanks, newlines and backslashes as `\040` and so on.
+fn unescape(field: &[u8]) -> PathBuf {
+    let mut bytes = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((&first, tail)) = rest.split_first() {
+        if let (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', tail @ ..]) =
+            (first, tail)
+        {
+            bytes.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
+            rest = tail;
+        } else {
+            bytes.push(first);
+            rest = tail;
+        }
+    }
+    OsString::from_vec(bytes).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &[u8] = b"\
+21 28 0:20 / /sys rw,nosuid shared:7 - sysfs sysfs rw
+28 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw
+90 28 0:51 / /mnt/a\\040b rw shared:3 master:4 - fuse.shale /data/st\\134ore\\054x rw,user_id=0
+91 90 0:52 / /mnt/a\\040b rw - tmpfs none rw
+92 28 0:51 / /srv/copy rw - fuse.shale /data/st\\134ore\\054x rw
+not a line
+";
+
+    #[test]
+    fn blanks_and_backslashes_are_unescaped() {
+        let mounts = Mounts::parse(TEXT);
+        let mount = mounts.of_store(Path::new("/data/st\\ore,x")).unwrap();
+        assert_eq!(mount.mountpoint, Path::new("/srv/copy"));
+        assert!(mount.is_shale());
+    }
+
+    #[test]
+    fn the_topmost_of_stacked_mounts_is_found() {
+        let mounts = Mounts::parse(TEXT);
+        assert_eq!(mounts.at(Path::new("/mnt/a b")).unwrap().file_system, "tmpfs");
+        assert_eq!(mounts.at(Path::new("/mnt")), None);
+    }
+
+    #[test]
+    fn a_path_belongs_to_the_nearest_mount_above() {
+        let mounts = Mounts::parse(TEXT);
+        let of = |path| mounts.holding(Path::new(path)).unwrap().mountpoint.clone();
+        assert_eq!(of("/srv/copy/x/y"), Path::new("/srv/copy"));
+        assert_eq!(of("/srv/copyist"), Path::new("/"));
+    }
+
+    #[test]
+    fn copies_of_a_mount_share_the_device() {
+        let mounts = Mounts::parse(TEXT);
+        assert_eq!(mounts.with_device("0:51").unwrap().mountpoint, Path::new("/mnt/a b"));
+        assert_eq!(mounts.with_device("9:99"), None);
+    }
+
+    #[test]
+    fn a_lone_backslash_stays() {
+        assert_eq!(unescape(b"a\\9\\04"), Path::new("a\\9\\04"));
+    }
+}
