@@ -29,6 +29,7 @@ impl Decoder {
 
     /// Replaces the contents of `out` by the whole chunk, every checksum verified.
     pub fn decode(&mut self, frame: &[u8], out: &mut Vec<u8>) -> Result<FrameHeader, Error> {
+        out.clear();
         let header = parse_header(frame)?;
         self.decode_part(&header, frame, 0, header.raw_len as usize, out)?;
         Ok(header)
@@ -43,6 +44,7 @@ impl Decoder {
         len: usize,
         out: &mut Vec<u8>,
     ) -> Result<FrameHeader, Error> {
+        out.clear();
         let header = parse_header(frame)?;
         self.decode_part(&header, frame, start, len, out)?;
         Ok(header)
@@ -56,7 +58,6 @@ impl Decoder {
         len: usize,
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
-        out.clear();
         let result = self.fill(header, frame, start, len, out);
         if result.is_err() {
             out.clear();

@@ -64,6 +64,7 @@ impl Filter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Raw,
+    #[allow(dead_code)]
     Runs,
     Entropy,
     Lz4,
@@ -105,7 +106,12 @@ impl StreamEncoder {
             coder = Coder::Constant;
         } else if fate != Fate::Raw && bytes.len() > 1 {
             // A result longer than the input is of no use, so no room for it either.
-            out.resize(begin + bytes.len() - 1, 0);
+            let room = match fate {
+                // The LZ4 encoder insists on room for the worst case.
+                Fate::Lz4 => lz4::get_maximum_output_size(bytes.len()),
+                _ => bytes.len() - 1,
+            };
+            out.resize(begin + room, 0);
             let room = &mut out[begin..];
             let done = match fate {
                 Fate::Raw => None,
@@ -128,11 +134,11 @@ impl StreamEncoder {
                 }
             };
             match done {
-                Some((by, len)) => {
+                Some((by, len)) if len < bytes.len() => {
                     coder = by;
                     out.truncate(begin + len);
                 }
-                None => out.truncate(begin),
+                _ => out.truncate(begin),
             }
         }
         if coder == Coder::Raw {
@@ -335,7 +341,7 @@ mod tests {
     #[test]
     fn every_coder_gives_the_bytes_back() {
         let mut bytes = vec![7; 300];
-        bytes.extend((0..2000u32).map(|i| (i * i >> 5) as u8 & 15));
+        bytes.extend((0..2000u32).map(|i| ((i * i) >> 5) as u8 & 15));
         bytes.extend([0; 70_000]);
         let mut encoder = StreamEncoder::new();
         let mut decoder = StreamDecoder::new();

@@ -68,16 +68,16 @@ impl FrameSummary {
         }
     }
 
-    /// Name of the predictor: `none`, `delta`, `xor`, `plane`, `cube`, `line` or `median`.
+    /// Name of the predictor: `none`, `delta`, `xor`, `row`, `plane`, `cube` or `line`.
     pub fn predictor(&self) -> &'static str {
         match self.predictor {
             Predictor::None => "none",
             Predictor::Delta => "delta",
             Predictor::Xor => "xor",
+            Predictor::Row => "row",
             Predictor::Plane => "plane",
             Predictor::Cube => "cube",
             Predictor::Line => "line",
-            Predictor::Median => "median",
         }
     }
 
@@ -118,6 +118,9 @@ pub fn describe(frame: &[u8]) -> Result<FrameSummary, Error> {
     let header = parse_header(frame)?;
     let directory = Directory::parse(&header, frame)?;
     let mut summary = FrameSummary::new(&directory.recipe, header.raw_len, header.frame_len);
+    if directory.recipe.scheme == Scheme::Verbatim && header.raw_len > 0 {
+        summary.add(Coder::Raw);
+    }
     for segment in 0..directory.segments() {
         for stream in 0..directory.recipe.streams as usize {
             summary.add(directory.stream(segment, stream)?.coder);

@@ -87,7 +87,12 @@ impl Defaults {
 
 fn ram() -> u64 {
     use nix::unistd::{SysconfVar, sysconf};
-    let ask = |variable| sysconf(variable).ok().flatten().and_then(|n| u64::try_from(n).ok());
+    let ask = |variable| {
+        sysconf(variable)
+            .ok()
+            .flatten()
+            .and_then(|n| u64::try_from(n).ok())
+    };
     match (ask(SysconfVar::_PHYS_PAGES), ask(SysconfVar::PAGE_SIZE)) {
         (Some(pages), Some(size)) => pages.saturating_mul(size),
         _ => 0,
@@ -173,7 +178,11 @@ impl Requested {
     /// # Errors
     /// The first option that has a bad value, or is unknown and is not to be ignored.
     pub fn add(&mut self, list: &str, unknown: Unknown) -> Result<(), OptionError> {
-        for option in list.split(',').map(str::trim).filter(|option| !option.is_empty()) {
+        for option in list
+            .split(',')
+            .map(str::trim)
+            .filter(|option| !option.is_empty())
+        {
             let known = match option.split_once('=') {
                 Some((name, value)) => self.set(name, value)?,
                 None => self.flag(option)?,
@@ -197,7 +206,9 @@ impl Requested {
             "workers" => self.workers = Some(parse_workers(value)?),
             "chunk" => self.chunk = Some(parse_chunk(value)?),
             "log" if value.is_empty() => {
-                return Err(OptionError("log needs the name of a file: log=FILE".to_owned()));
+                return Err(OptionError(
+                    "log needs the name of a file: log=FILE".to_owned(),
+                ));
             }
             "log" => self.log = Some(PathBuf::from(value)),
             _ => return Ok(handed_down(name)),
@@ -225,7 +236,9 @@ impl Requested {
             "async" => self.sync = Some(false),
             "dirsync" => self.dirsync = true,
             "memory" | "workers" | "chunk" | "log" => {
-                return Err(OptionError(format!("mount option '{name}' needs a value: {name}=...")));
+                return Err(OptionError(format!(
+                    "mount option '{name}' needs a value: {name}=..."
+                )));
             }
             "remount" => {
                 return Err(OptionError(
@@ -286,8 +299,12 @@ pub fn parse_memory(text: &str) -> Result<u64, OptionError> {
     const WANTED: &str = "give a size from 16M to 1T, for example memory=4G";
     match parse_size(text) {
         Some(bytes) if (MEMORY_MIN..=MEMORY_MAX).contains(&bytes) => Ok(bytes),
-        Some(_) => Err(OptionError(format!("memory '{text}' is out of range; {WANTED}"))),
-        None => Err(OptionError(format!("memory '{text}' is not a size; {WANTED}"))),
+        Some(_) => Err(OptionError(format!(
+            "memory '{text}' is out of range; {WANTED}"
+        ))),
+        None => Err(OptionError(format!(
+            "memory '{text}' is not a size; {WANTED}"
+        ))),
     }
 }
 
@@ -298,14 +315,20 @@ pub fn parse_memory(text: &str) -> Result<u64, OptionError> {
 pub fn parse_chunk(text: &str) -> Result<u32, OptionError> {
     const WANTED: &str = "give a power of two from 64K to 16M, for example chunk=1M";
     let Some(bytes) = parse_size(text) else {
-        return Err(OptionError(format!("chunk '{text}' is not a size; {WANTED}")));
+        return Err(OptionError(format!(
+            "chunk '{text}' is not a size; {WANTED}"
+        )));
     };
     if !(CHUNK_MIN..=CHUNK_MAX).contains(&bytes) {
-        return Err(OptionError(format!("chunk '{text}' is out of range; {WANTED}")));
+        return Err(OptionError(format!(
+            "chunk '{text}' is out of range; {WANTED}"
+        )));
     }
     match u32::try_from(bytes) {
         Ok(chunk) if chunk.is_power_of_two() => Ok(chunk),
-        _ => Err(OptionError(format!("chunk '{text}' is not a power of two; {WANTED}"))),
+        _ => Err(OptionError(format!(
+            "chunk '{text}' is not a power of two; {WANTED}"
+        ))),
     }
 }
 
@@ -316,11 +339,15 @@ pub fn parse_chunk(text: &str) -> Result<u32, OptionError> {
 pub fn parse_workers(text: &str) -> Result<usize, OptionError> {
     const WANTED: &str = "give a number from 1 to 256, for example workers=8";
     let Ok(workers) = text.parse::<u64>() else {
-        return Err(OptionError(format!("workers '{text}' is not a number; {WANTED}")));
+        return Err(OptionError(format!(
+            "workers '{text}' is not a number; {WANTED}"
+        )));
     };
     match usize::try_from(workers) {
         Ok(workers) if (1..=WORKERS_MAX).contains(&workers) => Ok(workers),
-        _ => Err(OptionError(format!("workers '{text}' is out of range; {WANTED}"))),
+        _ => Err(OptionError(format!(
+            "workers '{text}' is out of range; {WANTED}"
+        ))),
     }
 }
 
@@ -328,7 +355,9 @@ pub fn parse_workers(text: &str) -> Result<usize, OptionError> {
 /// when it is not a size or does not fit.
 #[must_use]
 pub fn parse_size(text: &str) -> Option<u64> {
-    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let split = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let unit = match unit.to_ascii_lowercase().as_str() {
         "" | "b" => 1,
@@ -347,15 +376,27 @@ pub fn parse_size(text: &str) -> Option<u64> {
     }
     let digits = u32::try_from(fraction.len()).ok()?;
     let part = fraction.parse::<u64>().ok()?.checked_mul(unit)? / 10_u64.pow(digits);
-    whole.parse::<u64>().ok()?.checked_mul(unit)?.checked_add(part)
+    whole
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(unit)?
+        .checked_add(part)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const ROOT: Defaults = Defaults { root: true, ram: 8 * GIB, cores: 4 };
-    const USER: Defaults = Defaults { root: false, ram: 64 * GIB, cores: 1000 };
+    const ROOT: Defaults = Defaults {
+        root: true,
+        ram: 8 * GIB,
+        cores: 4,
+    };
+    const USER: Defaults = Defaults {
+        root: false,
+        ram: 64 * GIB,
+        cores: 1000,
+    };
 
     fn resolve(list: &str, defaults: &Defaults) -> MountOptions {
         let requested = Requested::parse(list).unwrap();
@@ -387,8 +428,22 @@ mod tests {
     #[test]
     fn what_is_not_a_size_is_refused() {
         for text in [
-            "", "K", "-1", "+", "1 G", "1P", "1.G", ".", "1.2345G", "1.5", "0x10", "1e6", "4GG",
-            "99999999999999999999", "18446744073709551615K", "4\u{662}",
+            "",
+            "K",
+            "-1",
+            "+",
+            "1 G",
+            "1P",
+            "1.G",
+            ".",
+            "1.2345G",
+            "1.5",
+            "0x10",
+            "1e6",
+            "4GG",
+            "99999999999999999999",
+            "18446744073709551615K",
+            "4\u{662}",
         ] {
             assert_eq!(parse_size(text), None, "{text:?}");
         }
@@ -442,9 +497,10 @@ mod tests {
     fn the_last_word_wins() {
         assert!(resolve("rw,ro", &ROOT).read_only);
         assert!(!resolve("ro,rw", &ROOT).read_only);
-        assert_eq!(resolve("noatime,relatime,sync,async,nodev,dev", &USER).fuse_options, [
-            "dev", "async"
-        ]);
+        assert_eq!(
+            resolve("noatime,relatime,sync,async,nodev,dev", &USER).fuse_options,
+            ["dev", "async"]
+        );
         assert_eq!(resolve("memory=16M,memory=32M", &ROOT).memory, 32 * MIB);
     }
 
@@ -456,7 +512,10 @@ mod tests {
     #[test]
     fn a_log_file_is_kept_apart() {
         let requested = Requested::parse("log=/var/log/shale.log").unwrap();
-        assert_eq!(requested.log.as_deref(), Some(Path::new("/var/log/shale.log")));
+        assert_eq!(
+            requested.log.as_deref(),
+            Some(Path::new("/var/log/shale.log"))
+        );
         assert!(refused("log=").contains("log=FILE"));
     }
 
@@ -502,9 +561,15 @@ mod tests {
     #[test]
     fn the_ends_of_the_ranges_are_allowed() {
         let options = resolve("memory=16M,workers=1,chunk=64K", &ROOT);
-        assert_eq!((options.memory, options.workers, options.chunk), (MEMORY_MIN, 1, 64 << 10));
+        assert_eq!(
+            (options.memory, options.workers, options.chunk),
+            (MEMORY_MIN, 1, 64 << 10)
+        );
         let options = resolve("memory=1T,workers=256,chunk=16M", &ROOT);
-        assert_eq!((options.memory, options.workers, options.chunk), (MEMORY_MAX, 256, 16 << 20));
+        assert_eq!(
+            (options.memory, options.workers, options.chunk),
+            (MEMORY_MAX, 256, 16 << 20)
+        );
     }
 
     #[test]

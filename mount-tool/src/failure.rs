@@ -50,7 +50,10 @@ pub(crate) struct Failure {
 impl Failure {
     /// A failure; whatever the message holds, it stays one line.
     pub(crate) fn new(status: u8, message: impl fmt::Display) -> Self {
-        Self { status, message: one_line(&message.to_string()) }
+        Self {
+            status,
+            message: one_line(&message.to_string()),
+        }
     }
 
     /// An operation on a path failed and there is nothing more helpful to say than why.
@@ -60,7 +63,10 @@ impl Failure {
             io::ErrorKind::PermissionDenied => exit::NO_PERMISSION,
             _ => exit::IO,
         };
-        Self::new(status, format_args!("cannot {what} {}: {}", path.display(), reason(error)))
+        Self::new(
+            status,
+            format_args!("cannot {what} {}: {}", path.display(), reason(error)),
+        )
     }
 
     /// The same message with another status.
@@ -95,7 +101,10 @@ pub(crate) fn reason(error: &io::Error) -> String {
             let text = nix::errno::Errno::from_raw(number).desc();
             let mut letters = text.chars();
             letters.next().map_or_else(String::new, |first| {
-                if letters.as_str().starts_with(|c: char| c.is_ascii_lowercase()) {
+                if letters
+                    .as_str()
+                    .starts_with(|c: char| c.is_ascii_lowercase())
+                {
                     first.to_ascii_lowercase().to_string() + letters.as_str()
                 } else {
                     text.to_owned()
@@ -107,7 +116,10 @@ pub(crate) fn reason(error: &io::Error) -> String {
 }
 
 fn one_line(text: &str) -> String {
-    let words: Vec<&str> = text.split(char::is_control).filter(|part| !part.is_empty()).collect();
+    let words: Vec<&str> = text
+        .split(char::is_control)
+        .filter(|part| !part.is_empty())
+        .collect();
     words.join(" ").trim().to_owned()
 }
 
@@ -132,7 +144,12 @@ mod tests {
     #[test]
     fn the_status_follows_the_cause() {
         let of = |number| {
-            Failure::io("open", Path::new("x"), &io::Error::from_raw_os_error(number)).status
+            Failure::io(
+                "open",
+                Path::new("x"),
+                &io::Error::from_raw_os_error(number),
+            )
+            .status
         };
         assert_eq!(of(nix::libc::ENOENT), exit::NO_INPUT);
         assert_eq!(of(nix::libc::EACCES), exit::NO_PERMISSION);

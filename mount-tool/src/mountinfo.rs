@@ -55,7 +55,10 @@ impl Mounts {
 
     /// A ShaleFS mount of this store.
     pub(crate) fn of_store(&self, store: &Path) -> Option<&Mount> {
-        self.0.iter().rev().find(|mount| mount.is_shale() && mount.source == store)
+        self.0
+            .iter()
+            .rev()
+            .find(|mount| mount.is_shale() && mount.source == store)
     }
 
     /// Another place where the same file system can be seen.
@@ -73,7 +76,12 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let mut fields = fields.skip_while(|&field| field != b"-").skip(1);
     let file_system = String::from_utf8(fields.next()?.to_owned()).ok()?;
     let source = unescape(fields.next()?);
-    Some(Mount { device, mountpoint, file_system, source })
+    Some(Mount {
+        device,
+        mountpoint,
+        file_system,
+        source,
+    })
 }
 
 /// The kernel writes blanks, newlines and backslashes as `\040` and so on.
@@ -118,7 +126,10 @@ not a line
     #[test]
     fn the_topmost_of_stacked_mounts_is_found() {
         let mounts = Mounts::parse(TEXT);
-        assert_eq!(mounts.at(Path::new("/mnt/a b")).unwrap().file_system, "tmpfs");
+        assert_eq!(
+            mounts.at(Path::new("/mnt/a b")).unwrap().file_system,
+            "tmpfs"
+        );
         assert_eq!(mounts.at(Path::new("/mnt")), None);
     }
 
@@ -133,7 +144,10 @@ not a line
     #[test]
     fn copies_of_a_mount_share_the_device() {
         let mounts = Mounts::parse(TEXT);
-        assert_eq!(mounts.with_device("0:51").unwrap().mountpoint, Path::new("/mnt/a b"));
+        assert_eq!(
+            mounts.with_device("0:51").unwrap().mountpoint,
+            Path::new("/mnt/a b")
+        );
         assert_eq!(mounts.with_device("9:99"), None);
     }
 

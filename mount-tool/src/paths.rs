@@ -33,7 +33,9 @@ pub(crate) fn is_dead(error: &io::Error) -> bool {
 /// A program in the search path.
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let search = std::env::var_os("PATH");
-    let search = search.as_deref().unwrap_or(OsStr::new("/usr/local/bin:/usr/bin:/bin"));
+    let search = search
+        .as_deref()
+        .unwrap_or(OsStr::new("/usr/local/bin:/usr/bin:/bin"));
     std::env::split_paths(search)
         .map(|directory| directory.join(name))
         .find(|path| nix::unistd::eaccess(path, nix::unistd::AccessFlags::X_OK).is_ok())

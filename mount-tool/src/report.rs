@@ -58,17 +58,27 @@ impl Table {
 
 /// A name that cannot break a table or a terminal.
 pub(crate) fn printable(name: &str) -> String {
-    let escape = |c: char| if c.is_control() { c.escape_default().collect() } else { String::from(c) };
+    let escape = |c: char| {
+        if c.is_control() {
+            c.escape_default().collect()
+        } else {
+            String::from(c)
+        }
+    };
     name.chars().map(escape).collect()
 }
 
 /// Writes to stdout. A reader that has seen enough (`| head`) is not an error.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::new(exit::IO, format_args!("cannot write the report: {}", reason(&e))))
-        }
+    match stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush())
+    {
+        Err(e) if e.kind() != io::ErrorKind::BrokenPipe => Err(Failure::new(
+            exit::IO,
+            format_args!("cannot write the report: {}", reason(&e)),
+        )),
         _ => Ok(()),
     }
 }
@@ -76,7 +86,10 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 /// Writes a value as JSON, indented, with a final newline.
 pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
     let mut text = serde_json::to_string_pretty(value).map_err(|e| {
-        Failure::new(exit::SOFTWARE, format_args!("cannot put the report into JSON: {e}"))
+        Failure::new(
+            exit::SOFTWARE,
+            format_args!("cannot put the report into JSON: {e}"),
+        )
     })?;
     text.push('\n');
     print(&text)
@@ -91,7 +104,10 @@ mod tests {
         let mut table = Table::new(&[("path", Align::Left), ("raw", Align::Right)]);
         table.row(["a".to_owned(), "1.00 KiB".to_owned()]);
         table.row(["été.nc".to_owned(), "2 B".to_owned()]);
-        assert_eq!(table.render(), "path         raw\na       1.00 KiB\nété.nc       2 B\n");
+        assert_eq!(
+            table.render(),
+            "path         raw\na       1.00 KiB\nété.nc       2 B\n"
+        );
     }
 
     #[test]

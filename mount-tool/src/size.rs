@@ -36,7 +36,10 @@ pub(crate) fn human_ratio(raw: u64, stored: u64) -> String {
 
 /// Throughput in decimal megabytes per second, as storage is sold and benchmarked.
 pub(crate) fn rate(bytes: u64, time: std::time::Duration) -> String {
-    format!("{:.0} MB/s", bytes as f64 / 1e6 / time.as_secs_f64().max(1e-9))
+    format!(
+        "{:.0} MB/s",
+        bytes as f64 / 1e6 / time.as_secs_f64().max(1e-9)
+    )
 }
 
 #[cfg(test)]
@@ -71,6 +74,9 @@ mod tests {
 
     #[test]
     fn rates_are_decimal() {
-        assert_eq!(rate(500_000_000, std::time::Duration::from_secs(2)), "250 MB/s");
+        assert_eq!(
+            rate(500_000_000, std::time::Duration::from_secs(2)),
+            "250 MB/s"
+        );
     }
 }

@@ -19,7 +19,10 @@ pub(crate) struct Waiting {
 impl Waiting {
     pub(crate) fn for_(what: String) -> Self {
         if !std::io::stderr().is_terminal() {
-            return Self { done: None, thread: None };
+            return Self {
+                done: None,
+                thread: None,
+            };
         }
         let (done, over) = mpsc::channel();
         let thread = std::thread::spawn(move || {
@@ -30,7 +33,10 @@ impl Waiting {
                 spinner.finish_and_clear();
             }
         });
-        Self { done: Some(done), thread: Some(thread) }
+        Self {
+            done: Some(done),
+            thread: Some(thread),
+        }
     }
 }
 
@@ -53,7 +59,12 @@ pub(crate) struct Progress {
 
 impl Progress {
     pub(crate) fn of(what: &'static str) -> Self {
-        Self { what, begun: Instant::now(), wanted: std::io::stderr().is_terminal(), bar: None }
+        Self {
+            what,
+            begun: Instant::now(),
+            wanted: std::io::stderr().is_terminal(),
+            bar: None,
+        }
     }
 
     pub(crate) fn update(&mut self, done: u64, total: u64) {

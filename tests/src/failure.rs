@@ -81,13 +81,15 @@ macro_rules! ensure {
 /// Returns a [`Failure`] that shows both sides unless they are equal.
 #[macro_export]
 macro_rules! ensure_eq {
-    ($left:expr, $right:expr, $($message:tt)+) => {{
-        let (left, right) = (&$left, &$right);
-        if left != right {
-            return Err($crate::Failure::new(format!(
-                "{}: found {:?}, expected {:?}",
-                format_args!($($message)+), left, right
-            )));
+    ($left:expr, $right:expr, $($message:tt)+) => {
+        match (&$left, &$right) {
+            (left, right) if *left != *right => {
+                return Err($crate::Failure::new(format!(
+                    "{}: found {:?}, expected {:?}",
+                    format_args!($($message)+), left, right
+                )));
+            }
+            _ => {}
         }
-    }};
+    };
 }

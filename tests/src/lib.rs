@@ -37,15 +37,15 @@ mod tree;
 
 pub mod versioned;
 
-pub use case::{Case, Fs, SEED_VARIABLE, note, seed, tally};
+pub use case::{Case, Fs, note, seed, tally};
 pub use cmd::{Cmd, Finished};
 pub use failure::{Context, Failure, Outcome};
 pub use loopdev::{Loop, LoopFs};
-pub use mount::{Mount, Shale};
+pub use mount::{Mount, alive, shale};
 pub use rng::Rng;
 pub use suite::{Need, Suite};
 pub use sweep::sweep;
-pub use tree::{Entry, Sample, read_tree};
+pub use tree::{Entry, Sample, read_tree, same_trees};
 
 use std::path::{Path, PathBuf};
 

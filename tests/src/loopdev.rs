@@ -33,11 +33,11 @@ impl Loop {
         let options = match kind {
             LoopFs::Ext4 => {
                 Cmd::new("mkfs.ext4").args(["-q", "-F", "-m", "0"]).arg(&image).ok()?;
-                "noatime"
+                "rw"
             }
             LoopFs::Btrfs => {
                 Cmd::new("mkfs.btrfs").args(["-q", "-f"]).arg(&image).ok()?;
-                "noatime,compress=zstd"
+                "compress=zstd"
             }
         };
         let device = Cmd::new("losetup").args(["--find", "--show"]).arg(&image).ok()?;

@@ -23,6 +23,6 @@ mod header;
 mod recipe;
 
 pub(crate) use directory::{Directory, StreamEntry, directory_len, put_segment, put_stream};
+pub(crate) use header::write_header;
 pub use header::{FrameHeader, FrameKind, FrameMeta, HEADER_LEN, MAGIC, MAX_RAW_LEN, parse_header};
-pub(crate) use header::{MAX_FRAME_LEN, write_header};
-pub(crate) use recipe::{NumberMap, Predictor, RECIPE_LEN, Recipe, Scheme};
+pub(crate) use recipe::{NumberMap, Predictor, Recipe, Scheme};

@@ -5,7 +5,7 @@
 //! | 0 | 1 | scheme: 0 verbatim, 1 constant, 2 columns, 3 residuals |
 //! | 1 | 1 | element width in bytes |
 //! | 2 | 1 | number map: 0 bytes, 1 integer, 2 ordered float, 3 decimal |
-//! | 3 | 1 | predictor: 0 none, 1 delta, 2 xor, 3 plane (2-D), 4 cube (3-D), 5 second delta, 6 median edge |
+//! | 3 | 1 | predictor: 0 none, 1 delta, 2 xor, 3 row, 4 plane, 5 cube, 6 line |
 //! | 4 | 1 | flags: bit 0 elements are big-endian |
 //! | 5 | 1 | head: raw bytes before the first element |
 //! | 6 | 1 | tail: raw bytes behind the last element |
@@ -63,14 +63,26 @@ pub(crate) enum Predictor {
     Delta = 1,
     /// The element before, by exclusive or.
     Xor = 2,
+    /// The element a row before.
+    Row = 3,
     /// Lorenzo over two dimensions.
-    Plane = 3,
+    Plane = 4,
     /// Lorenzo over three dimensions.
-    Cube = 4,
+    Cube = 5,
     /// Straight line through the two elements before.
-    Line = 5,
-    /// Median of west, north and their Lorenzo sum.
-    Median = 6,
+    Line = 6,
+}
+
+impl Predictor {
+    pub(crate) const ALL: [Predictor; 7] = [
+        Predictor::None,
+        Predictor::Delta,
+        Predictor::Xor,
+        Predictor::Row,
+        Predictor::Plane,
+        Predictor::Cube,
+        Predictor::Line,
+    ];
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,16 +155,10 @@ impl Recipe {
             3 => NumberMap::Decimal,
             _ => return Err(Error::Malformed("unknown number map")),
         };
-        let predictor = match bytes[3] {
-            0 => Predictor::None,
-            1 => Predictor::Delta,
-            2 => Predictor::Xor,
-            3 => Predictor::Plane,
-            4 => Predictor::Cube,
-            5 => Predictor::Line,
-            6 => Predictor::Median,
-            _ => return Err(Error::Malformed("unknown predictor")),
-        };
+        let predictor = Predictor::ALL
+            .get(bytes[3] as usize)
+            .copied()
+            .ok_or(Error::Malformed("unknown predictor"))?;
         if bytes[4] > 1 || bytes[21..24] != [0, 0, 0] {
             return Err(Error::Malformed("reserved recipe bits are not zero"));
         }

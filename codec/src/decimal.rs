@@ -1,0 +1,117 @@
+//! Floats that are decimal numbers underneath.
+//!
+//! Measured and tabulated values are mostly a small integer over a power of
+//! ten, rounded to the nearest float, sometimes with an error of a few units
+//! in the last place from an earlier calculation. Such an element is kept as
+//! the integer and that error; both are far shorter than the float's bits.
+#![forbid(unsafe_code)]
+
+use crate::word::Word;
+
+/// Largest power of ten tried.
+pub(crate) const MAX_EXPONENT: u8 = 9;
+
+const POWERS: [f64; MAX_EXPONENT as usize + 1] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
+
+/// Adding and subtracting it rounds to the nearest integer, ties to even, as
+/// long as the operand is below 2^51 in magnitude.
+const ROUNDER: f64 = 6_755_399_441_055_744.0;
+
+/// The power of ten of an exponent; one for an exponent out of range, which
+/// then decodes to bytes that the checksum refuses.
+pub(crate) fn power(exponent: u8) -> f64 {
+    POWERS.get(exponent as usize).copied().unwrap_or(1.0)
+}
+
+/// A word that holds the bits of a float.
+pub(crate) trait FloatWord: Word {
+    /// Integer, error in units of the last place as a byte, and whether the
+    /// two give the element back. Without branches, so that it vectorises.
+    fn split(self, power: f64) -> (Self, u8, bool);
+    /// Undoes [`split`](FloatWord::split).
+    fn join(integer: Self, error: u8, power: f64) -> Self;
+}
+
+impl FloatWord for u32 {
+    #[inline(always)]
+    fn split(self, power: f64) -> (Self, u8, bool) {
+        let scaled = f64::from(f32::from_bits(self)) * power;
+        let fits = scaled.abs() < 1_073_741_824.0;
+        let scaled = if fits { scaled } else { 0.0 };
+        let rounded = (scaled + ROUNDER) - ROUNDER;
+        let back = ((rounded / power) as f32).to_bits();
+        let error = self.flip().wrapping_sub(back.flip());
+        let small = error.wrapping_add(128) < 256;
+        // In range by the test above, where the low half of the rounder's sum is the integer.
+        let integer = (scaled + ROUNDER).to_bits() as u32;
+        (integer, error as u8, fits & small)
+    }
+
+    #[inline(always)]
+    fn join(integer: Self, error: u8, power: f64) -> Self {
+        let back = ((f64::from(integer as i32) / power) as f32).to_bits();
+        back.flip().wrapping_add(error as i8 as u32).flip()
+    }
+}
+
+impl FloatWord for u64 {
+    #[inline(always)]
+    fn split(self, power: f64) -> (Self, u8, bool) {
+        let scaled = f64::from_bits(self) * power;
+        let fits = scaled.abs() < 1_125_899_906_842_624.0;
+        let scaled = if fits { scaled } else { 0.0 };
+        let rounded = (scaled + ROUNDER) - ROUNDER;
+        let back = (rounded / power).to_bits();
+        let error = self.flip().wrapping_sub(back.flip());
+        let small = error.wrapping_add(128) < 256;
+        let integer = (scaled + ROUNDER).to_bits().wrapping_sub(ROUNDER.to_bits());
+        (integer, error as u8, fits & small)
+    }
+
+    #[inline(always)]
+    fn join(integer: Self, error: u8, power: f64) -> Self {
+        let back = (integer as i64 as f64 / power).to_bits();
+        // A quotient of zero has lost the sign of the integer's zero: there is none.
+        back.flip().wrapping_add(error as i8 as u64).flip()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decimals_split_into_small_integers() {
+        for i in -30_000i32..30_000 {
+            let x = (f64::from(i) / 1000.0) as f32;
+            let (integer, error, ok) = x.to_bits().split(1000.0);
+            assert!(ok && integer as i32 == i && error == 0, "{x}");
+            assert_eq!(u32::join(integer, error, 1000.0), x.to_bits());
+            let x = f64::from(i) / 1e7;
+            let (integer, error, ok) = x.to_bits().split(1e7);
+            assert!(ok && integer as i64 == i64::from(i) && error == 0, "{x}");
+            assert_eq!(u64::join(integer, error, 1e7), x.to_bits());
+        }
+    }
+
+    #[test]
+    fn what_splits_joins_for_any_bits() {
+        let mut seed = 1u64;
+        for _ in 0..200_000 {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let bits = seed ^ (seed >> 29);
+            for exponent in [0, 3, 9] {
+                let power = power(exponent);
+                let narrow = (bits >> 32) as u32;
+                for narrow in [narrow, narrow & 0xC7FF_FFFF, narrow & 0x8000_0003] {
+                    let (integer, error, ok) = narrow.split(power);
+                    assert!(!ok || u32::join(integer, error, power) == narrow, "{narrow:x}");
+                }
+                for wide in [bits, bits & 0xC1FF_FFFF_FFFF_FFFF, bits & (1 << 63)] {
+                    let (integer, error, ok) = wide.split(power);
+                    assert!(!ok || u64::join(integer, error, power) == wide, "{wide:x}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! Elements as unsigned integers of their own width.
+#![forbid(unsafe_code)]
+
+/// An unsigned integer that an element of 1, 2, 4 or 8 bytes is loaded into.
+/// All arithmetic wraps, so every step of a transform is exactly invertible.
+pub(crate) trait Word: Copy + Default + Eq + Ord + 'static {
+    const BYTES: usize;
+    fn load(bytes: &[u8], big: bool) -> Self;
+    fn store(self, bytes: &mut [u8], big: bool);
+    fn add(self, other: Self) -> Self;
+    fn sub(self, other: Self) -> Self;
+    fn xor(self, other: Self) -> Self;
+    /// Small magnitudes of either sign to small numbers.
+    fn zigzag(self) -> Self;
+    fn unzigzag(self) -> Self;
+    fn to_u64(self) -> u64;
+    fn from_u64(value: u64) -> Self;
+    /// Bits of a float to an integer whose signed order is the numeric order.
+    /// Its own inverse.
+    fn flip(self) -> Self;
+}
+
+macro_rules! word {
+    ($type:ty, $signed:ty) => {
+        impl Word for $type {
+            const BYTES: usize = size_of::<$type>();
+
+            #[inline(always)]
+            fn load(bytes: &[u8], big: bool) -> Self {
+                let mut word = [0; size_of::<$type>()];
+                word.copy_from_slice(bytes);
+                if big { <$type>::from_be_bytes(word) } else { <$type>::from_le_bytes(word) }
+            }
+
+            #[inline(always)]
+            fn store(self, bytes: &mut [u8], big: bool) {
+                bytes.copy_from_slice(&if big { self.to_be_bytes() } else { self.to_le_bytes() });
+            }
+
+            #[inline(always)]
+            fn add(self, other: Self) -> Self {
+                self.wrapping_add(other)
+            }
+
+            #[inline(always)]
+            fn sub(self, other: Self) -> Self {
+                self.wrapping_sub(other)
+            }
+
+            #[inline(always)]
+            fn xor(self, other: Self) -> Self {
+                self ^ other
+            }
+
+            #[inline(always)]
+            fn zigzag(self) -> Self {
+                (self << 1) ^ ((self as $signed) >> (<$type>::BITS - 1)) as $type
+            }
+
+            #[inline(always)]
+            fn unzigzag(self) -> Self {
+                (self >> 1) ^ (self & 1).wrapping_neg()
+            }
+
+            #[inline(always)]
+            fn to_u64(self) -> u64 {
+                u64::from(self)
+            }
+
+            #[inline(always)]
+            fn from_u64(value: u64) -> Self {
+                value as $type
+            }
+
+            #[inline(always)]
+            fn flip(self) -> Self {
+                self ^ (((self as $signed) >> (<$type>::BITS - 1)) as $type >> 1)
+            }
+        }
+    };
+}
+
+word!(u8, i8);
+word!(u16, i16);
+word!(u32, i32);
+word!(u64, i64);
+
+/// Loads whole elements.
+#[inline(always)]
+pub(crate) fn load_all<W: Word>(bytes: &[u8], big: bool, words: &mut [W]) {
+    if big {
+        for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(W::BYTES)) {
+            *word = W::load(bytes, true);
+        }
+    } else {
+        for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(W::BYTES)) {
+            *word = W::load(bytes, false);
+        }
+    }
+}
+
+/// Stores whole elements.
+#[inline(always)]
+pub(crate) fn store_all<W: Word>(words: &[W], big: bool, bytes: &mut [u8]) {
+    if big {
+        for (word, bytes) in words.iter().zip(bytes.chunks_exact_mut(W::BYTES)) {
+            word.store(bytes, true);
+        }
+    } else {
+        for (word, bytes) in words.iter().zip(bytes.chunks_exact_mut(W::BYTES)) {
+            word.store(bytes, false);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flip_orders_floats_and_undoes_itself() {
+        let floats = [f32::NEG_INFINITY, -1e20, -1.0, -f32::MIN_POSITIVE, -0.0, 0.0, 1e-40, 1.0, 1e20];
+        for pair in floats.windows(2) {
+            let [a, b] = [pair[0].to_bits().flip() as i32, pair[1].to_bits().flip() as i32];
+            assert!(a < b);
+        }
+        for bits in [0u64, 1, u64::MAX, 1 << 63, f64::NAN.to_bits(), 0x8000_0000_1234_5678] {
+            assert_eq!(bits.flip().flip(), bits);
+            assert_eq!(bits.zigzag().unzigzag(), bits);
+        }
+    }
+}

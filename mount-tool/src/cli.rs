@@ -1,0 +1,307 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::error::ErrorKind;
+use clap::{Args, Parser, Subcommand};
+
+use crate::failure::{Failure, exit, fsck_exit, mount_exit};
+use crate::report;
+
+/// A compressing file system for simulation and observation data.
+///
+/// A store is a directory that holds compressed, checksummed data. Mount it, and ordinary
+/// programs read and write ordinary files.
+#[derive(Debug, Parser)]
+#[command(name = "shale", version, max_term_width = 100, after_help = EXAMPLES)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  shale mount /lustre/me/store ~/data     mount a store, making it if need be
+  shale stat ~/data                       see what it saves
+  shale unmount ~/data                    unmount once everything is durable";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Mount a store
+    ///
+    /// Mounts STORE on MOUNTPOINT and returns once the mount answers. An empty or missing STORE
+    /// is made into a new store. Nothing is made when something is wrong.
+    Mount(MountArgs),
+    /// Unmount, and wait until everything is durable
+    ///
+    /// Returns when all that was written is durable and the daemon has gone, so that the store
+    /// can be checked, copied or mounted elsewhere. Also clears the mount that a dead daemon
+    /// leaves behind.
+    #[command(visible_alias = "umount")]
+    Unmount(UnmountArgs),
+    /// Show how much space files and directories take
+    ///
+    /// A file is one line. A directory is one line for everything directly in it, each
+    /// directory with all that is below it, then one line for the whole. With more than one
+    /// PATH there is a total at the end. Figures are kept up to date by the file system, so this
+    /// is instantaneous however many files there are.
+    Stat(StatArgs),
+    /// Check a store that is not mounted
+    ///
+    /// Verifies every checksum and every reference.
+    Fsck(FsckArgs),
+    /// Try it: write a NetCDF file through a mount and compare
+    ///
+    /// Makes a store and a mount point, writes a few hundred MiB of simulated weather as NetCDF
+    /// with ordinary file I/O, mounts again, reads everything back, compares, and removes it
+    /// all.
+    Demo(DemoArgs),
+}
+
+const MOUNT_HELP: &str = "\
+Mount options (-o):
+  memory=SIZE, workers=N, chunk=SIZE, log=FILE, ro, rw   as the options above
+  allow_other      other users may use the mount (always so when root mounts)
+  nodev, nosuid    the default when root mounts; dev and suid turn them off
+  exec, noexec, atime, noatime, relatime, sync, async, dirsync
+                   as in mount(8)
+  Permissions are always checked by the kernel (default_permissions). What only fstab and
+  systemd care about (defaults, auto, user, nofail, _netdev, x-...) is ignored.
+
+Exit status:
+  0 mounted, 1 wrong usage or no permission, 2 system error, 32 mount failed
+
+Environment:
+  SHALE_LOG        what to log: error, warn (default), info, debug, trace
+
+Examples:
+  shale mount /lustre/me/store ~/data
+  shale mount --memory 8G --workers 16 /pmem/store /data
+  shale mount --ro -o allow_other,noatime /archive/store /mnt";
+
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
+#[command(after_help = MOUNT_HELP)]
+pub(crate) struct MountArgs {
+    /// Stay in the foreground and log to the terminal
+    #[arg(short, long)]
+    pub(crate) foreground: bool,
+    /// Memory for buffers and caches, 16M to 1T [default: a quarter of the RAM, at most 4G]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    pub(crate) memory: Option<String>,
+    /// Threads that compress and write, 1 to 256 [default: one per core]
+    #[arg(long, value_name = "N", allow_hyphen_values = true)]
+    pub(crate) workers: Option<String>,
+    /// Chunk size of files written from now on, a power of two, 64K to 16M [default: 1M]
+    #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
+    pub(crate) chunk: Option<String>,
+    /// Append warnings to this file [default: STORE/shale.log]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) log: Option<PathBuf>,
+    /// Mount read-only
+    #[arg(long)]
+    pub(crate) ro: bool,
+    /// Mount options, comma-separated, as mount(8) passes them
+    #[arg(short, value_name = "OPTIONS", allow_hyphen_values = true)]
+    pub(crate) options: Vec<String>,
+    /// Directory that holds the data
+    pub(crate) store: PathBuf,
+    /// Empty directory where the files appear
+    pub(crate) mountpoint: PathBuf,
+    /// Set by the command itself for the process that stays.
+    #[arg(long, hide = true)]
+    pub(crate) daemonized: bool,
+    /// `mount -s`: ignore unknown options.
+    #[arg(long, hide = true)]
+    pub(crate) sloppy: bool,
+    /// `mount -f`: check everything, mount nothing.
+    #[arg(skip)]
+    pub(crate) fake: bool,
+}
+
+const UNMOUNT_HELP: &str = "\
+Exit status:
+  0 unmounted, 64 wrong usage, 66 not a ShaleFS mount, 74 I/O error, 75 busy, 77 no permission
+
+Examples:
+  shale unmount ~/data";
+
+#[derive(Args, Debug)]
+#[command(after_help = UNMOUNT_HELP)]
+pub(crate) struct UnmountArgs {
+    /// Where the store is mounted
+    pub(crate) mountpoint: PathBuf,
+}
+
+const STAT_HELP: &str = "\
+Columns:
+  raw      bytes as programs see them
+  stored   bytes in the store
+  ratio    raw / stored
+  files    files, here and below
+  state    what the store is doing with it
+
+Exit status:
+  0 shown, 64 wrong usage, 66 not in a ShaleFS mount, 74 I/O error, 77 no permission
+
+Examples:
+  shale stat ~/data
+  shale stat --summary ~/data/run1 ~/data/run2
+  shale stat --json ~/data/run1/history.nc";
+
+#[derive(Args, Debug)]
+#[command(after_help = STAT_HELP)]
+pub(crate) struct StatArgs {
+    /// Print JSON, sizes in bytes
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// One line for each PATH, also for directories
+    #[arg(short, long)]
+    pub(crate) summary: bool,
+    /// Files and directories in a ShaleFS mount
+    #[arg(required = true, value_name = "PATH")]
+    pub(crate) paths: Vec<PathBuf>,
+}
+
+const FSCK_HELP: &str = "\
+Exit status, as fsck(8):
+  0 clean, 1 problems repaired, 4 problems left, 8 could not check, 16 wrong usage
+
+Examples:
+  shale fsck /lustre/me/store
+  shale fsck --rebuild /lustre/me/store     recover names and contents from the packs";
+
+#[derive(Args, Debug)]
+#[command(after_help = FSCK_HELP)]
+pub(crate) struct FsckArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Make the index anew from what the packs say
+    #[arg(long)]
+    pub(crate) rebuild: bool,
+    /// Directory that holds the data
+    pub(crate) store: PathBuf,
+}
+
+const DEMO_HELP: &str = "\
+Environment:
+  KEEP=1     leave the mount up and say how to use and unmount it
+  TMPDIR     where to make the directory when none is given
+
+Examples:
+  shale demo
+  KEEP=1 shale demo /scratch/shale-demo";
+
+#[derive(Args, Debug)]
+#[command(after_help = DEMO_HELP)]
+pub(crate) struct DemoArgs {
+    /// Empty or missing directory to work in [default: a new one in TMPDIR]
+    pub(crate) dir: Option<PathBuf>,
+    /// Time steps to write, about 37 MiB each
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) steps: u32,
+}
+
+/// Reads the command line. `None` when help or the version was asked for and has been printed.
+pub(crate) fn parse(arguments: &[OsString]) -> Result<Option<Cli>, Failure> {
+    match Cli::try_parse_from(arguments) {
+        Ok(cli) => Ok(Some(cli)),
+        Err(error) => match error.kind() {
+            ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+                report::print(&error.render().to_string())?;
+                Ok(None)
+            }
+            _ => Err(usage(&error, arguments)),
+        },
+    }
+}
+
+/// clap explains in a paragraph; we have one line.
+fn usage(error: &clap::Error, arguments: &[OsString]) -> Failure {
+    let command = arguments
+        .get(1)
+        .and_then(|word| word.to_str())
+        .unwrap_or_default();
+    let (status, help) = match command {
+        "mount" => (mount_exit::USAGE, "shale mount --help"),
+        "fsck" => (fsck_exit::USAGE, "shale fsck --help"),
+        "unmount" | "umount" => (exit::USAGE, "shale unmount --help"),
+        "stat" => (exit::USAGE, "shale stat --help"),
+        "demo" => (exit::USAGE, "shale demo --help"),
+        _ => (exit::USAGE, "shale --help"),
+    };
+    if error.kind() == ErrorKind::MissingSubcommand
+        || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+    {
+        return Failure::new(status, "no command given; try 'shale --help'");
+    }
+    let text = error.render().to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text);
+    let paragraph = text.split("\n\n").next().unwrap_or_default();
+    let words: Vec<&str> = paragraph.split_whitespace().collect();
+    Failure::new(status, format_args!("{}; try '{help}'", words.join(" ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn refused(line: &str) -> Failure {
+        let arguments: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        parse(&arguments).unwrap_err()
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn wrong_usage_is_one_line_with_the_status_of_the_command() {
+        for (line, status, words) in [
+            ("shale", 64, "no command given"),
+            ("shale frob", 64, "frob"),
+            ("shale mount", 1, "<STORE> <MOUNTPOINT>"),
+            ("shale mount a b c", 1, "'c'"),
+            ("shale mount --frob a b", 1, "--frob"),
+            ("shale unmount", 64, "<MOUNTPOINT>"),
+            ("shale stat", 64, "<PATH>"),
+            ("shale fsck", 16, "<STORE>"),
+            ("shale demo --steps 0", 64, "--steps"),
+        ] {
+            let failure = refused(line);
+            assert_eq!(failure.status, status, "{line}");
+            assert!(failure.message().contains(words), "{line}: {failure}");
+            assert!(failure.message().contains("--help'"), "{line}: {failure}");
+            assert!(!failure.message().contains('\n'), "{line}");
+        }
+    }
+
+    #[test]
+    fn umount_is_unmount() {
+        let arguments = ["shale", "umount", "/mnt"].map(OsString::from);
+        let cli = parse(&arguments).unwrap().unwrap();
+        assert!(matches!(cli.command, Command::Unmount(_)));
+    }
+
+    #[test]
+    fn mount_options_may_be_repeated_and_come_last() {
+        let arguments = [
+            "shale",
+            "mount",
+            "s",
+            "m",
+            "-o",
+            "ro,memory=1G",
+            "-onoatime",
+        ];
+        let cli = parse(&arguments.map(OsString::from)).unwrap().unwrap();
+        let Command::Mount(args) = cli.command else {
+            panic!("{cli:?}")
+        };
+        assert_eq!(args.options, ["ro,memory=1G", "noatime"]);
+    }
+}

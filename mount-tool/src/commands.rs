@@ -1,0 +1,7 @@
+//! One file for each command.
+
+pub(crate) mod demo;
+pub(crate) mod fsck;
+pub(crate) mod mount;
+pub(crate) mod stat;
+pub(crate) mod unmount;

@@ -1,0 +1,171 @@
+//! `shale demo`
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::cli::DemoArgs;
+use crate::commands::stat;
+use crate::demo::interrupt::Interrupt;
+use crate::demo::scratch::Scratch;
+use crate::demo::weather::Weather;
+use crate::failure::{Failure, exit};
+use crate::report::print;
+use crate::size;
+
+const FILE: &str = "weather.nc";
+/// Where the classic format counts records.
+const RECORD_COUNT: u64 = 4;
+const READ_SIZE: usize = 1 << 20;
+
+pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode, Failure> {
+    let interrupt = Interrupt::install()?;
+    let weather = Weather::new();
+    let length = weather.dataset().file_size(args.steps);
+    let mut scratch = Scratch::new(args.dir.as_deref())?;
+    scratch.need(length + (64 << 20))?;
+    let path = scratch.mountpoint().join(FILE);
+
+    scratch.mount()?;
+    say("store", &scratch.store().display().to_string())?;
+    say("mount point", &scratch.mountpoint().display().to_string())?;
+    say(
+        "writing",
+        &format!("{FILE}: {}, {} time steps", size::human(length), args.steps),
+    )?;
+    let written = write(&path, &weather, args.steps, &interrupt)?;
+    say(
+        "written",
+        &format!("{}, fsync included", size::rate(length, written.time)),
+    )?;
+
+    // What is read now comes from the store, not from a cache, and has survived an unmount.
+    scratch.unmount()?;
+    scratch.mount()?;
+    let read = read(&path, &interrupt)?;
+    if read.length != length || read.checksum != written.checksum {
+        return Err(Failure::new(
+            exit::IO,
+            format_args!(
+                "{FILE} differs after reading it back ({} bytes, {:032x}; written {length}, \
+                 {:032x}); please report this",
+                read.length, read.checksum, written.checksum
+            ),
+        ));
+    }
+    say(
+        "read back",
+        &format!(
+            "{} after a remount, every byte as written",
+            size::rate(length, read.time)
+        ),
+    )?;
+    print(&format!("\n{}", stat::table(&scratch.mountpoint())?))?;
+
+    if std::env::var_os("KEEP").is_some_and(|keep| !keep.is_empty() && keep != "0") {
+        print(&how_to_use(&scratch))?;
+        scratch.keep();
+    } else {
+        interrupt.check()?;
+        scratch.unmount()?;
+        print("\nunmounted and removed; KEEP=1 leaves it up to try\n")?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn say(what: &str, text: &str) -> Result<(), Failure> {
+    print(&format!("{what:<12} {text}\n"))
+}
+
+struct Written {
+    time: Duration,
+    /// Of the file as it must be when all is done.
+    checksum: u128,
+}
+
+/// Writes as a model does: definitions, then record after record, counting them in the header.
+/// The time it takes to simulate is not counted.
+fn write(
+    path: &Path,
+    weather: &Weather,
+    steps: u32,
+    interrupt: &Interrupt,
+) -> Result<Written, Failure> {
+    let dataset = weather.dataset();
+    let mut time = Duration::ZERO;
+    let mut timed = |work: &mut dyn FnMut() -> io::Result<()>| {
+        let begun = Instant::now();
+        let result = work().map_err(|e| Failure::io("write", path, &e));
+        time += begun.elapsed();
+        result
+    };
+    let mut file = File::create_new(path).map_err(|e| Failure::io("create", path, &e))?;
+    let mut checksum = Xxh3::new();
+    checksum.update(&dataset.header(steps));
+    checksum.update(&weather.fixed());
+    timed(&mut || file.write_all(&dataset.header(0)))?;
+    timed(&mut || file.write_all(&weather.fixed()))?;
+    for step in 0..steps {
+        weather.record(step, |piece| {
+            interrupt.check()?;
+            checksum.update(piece);
+            timed(&mut || file.write_all(piece))
+        })?;
+        let count = (step + 1).to_be_bytes();
+        timed(&mut || file.write_all_at(&count, RECORD_COUNT))?;
+    }
+    timed(&mut || file.sync_all())?;
+    Ok(Written {
+        time,
+        checksum: checksum.digest128(),
+    })
+}
+
+struct Reread {
+    length: u64,
+    time: Duration,
+    checksum: u128,
+}
+
+fn read(path: &Path, interrupt: &Interrupt) -> Result<Reread, Failure> {
+    let failed = |e: io::Error| Failure::io("read", path, &e);
+    let mut file = File::open(path).map_err(failed)?;
+    let mut checksum = Xxh3::new();
+    let mut buffer = vec![0; READ_SIZE];
+    let (mut length, mut time) = (0, Duration::ZERO);
+    loop {
+        interrupt.check()?;
+        let begun = Instant::now();
+        let count = file.read(&mut buffer).map_err(failed)?;
+        time += begun.elapsed();
+        if count == 0 {
+            break;
+        }
+        checksum.update(&buffer[..count]);
+        length += count as u64;
+    }
+    Ok(Reread {
+        length,
+        time,
+        checksum: checksum.digest128(),
+    })
+}
+
+fn how_to_use(scratch: &Scratch) -> String {
+    let program = std::env::current_exe().unwrap_or_else(|_| "shale".into());
+    format!(
+        "\nThe mount is still there. Try\n\
+         \x20 ncdump -h {mnt}/{FILE}\n\
+         \x20 cp YOUR_FILES {mnt} && {shale} stat {mnt}\n\
+         and when you are done\n\
+         \x20 {shale} unmount {mnt} && rm -r {root}\n",
+        mnt = scratch.mountpoint().display(),
+        shale = program.display(),
+        root = scratch.root().display(),
+    )
+}

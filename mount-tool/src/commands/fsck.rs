@@ -1,0 +1,92 @@
+//! `shale fsck`
+
+use std::fmt::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use crate::backend::{self, FsckReport, store_files};
+use crate::cli::FsckArgs;
+use crate::failure::{Failure, fsck_exit};
+use crate::report::{self, printable};
+use crate::wait::Progress;
+
+pub(crate) fn run(args: &FsckArgs) -> Result<ExitCode, Failure> {
+    check_place(&args.store, args.rebuild)?;
+    let report = {
+        let mut progress = Progress::of("checking");
+        backend::fsck(&args.store, args.rebuild, &mut |done, total| {
+            progress.update(done, total)
+        })?
+    };
+    let printed = if args.json {
+        report::print_json(&report)
+    } else {
+        report::print(&render(&report, &args.store))
+    };
+    printed.map_err(|failure| failure.with_status(fsck_exit::OPERATIONAL))?;
+    Ok(ExitCode::from(status(&report)))
+}
+
+fn check_place(store: &Path, rebuild: bool) -> Result<(), Failure> {
+    let refuse = |message: String| Err(Failure::new(fsck_exit::OPERATIONAL, message));
+    match std::fs::metadata(store) {
+        Err(e) => {
+            let failure = Failure::io("check store", store, &e);
+            Err(failure.with_status(fsck_exit::OPERATIONAL))
+        }
+        Ok(metadata) if !metadata.is_dir() => refuse(format!(
+            "{} is not a directory; give the store",
+            store.display()
+        )),
+        // A rebuild may have to do without.
+        Ok(_) if !rebuild && std::fs::metadata(store.join(store_files::SUPERBLOCK)).is_err() => {
+            refuse(format!(
+                "{} is not a ShaleFS store: it has no superblock; give the store, not the mount \
+                 point",
+                store.display()
+            ))
+        }
+        Ok(_) => Ok(()),
+    }
+}
+
+fn status(report: &FsckReport) -> u8 {
+    if report.problems.iter().any(|problem| !problem.repaired) {
+        fsck_exit::UNREPAIRED
+    } else if report.problems.is_empty() {
+        0
+    } else {
+        fsck_exit::REPAIRED
+    }
+}
+
+/// Problems one to a line, then the counters, then a verdict.
+fn render(report: &FsckReport, store: &Path) -> String {
+    let mut text = String::new();
+    for problem in &report.problems {
+        let mut line = printable(&problem.what);
+        if let Some(file) = &problem.file {
+            let _ = write!(line, ": {}", printable(file));
+        }
+        if let Some(offset) = problem.offset {
+            let _ = write!(line, " at offset {offset}");
+        }
+        if problem.repaired {
+            line.push_str(" (repaired)");
+        }
+        let _ = writeln!(text, "{line}");
+    }
+    let left = report
+        .problems
+        .iter()
+        .filter(|problem| !problem.repaired)
+        .count();
+    let repaired = report.problems.len() - left;
+    let store = store.display();
+    let _ = match (left, repaired) {
+        (0, 0) => writeln!(text, "{store}: clean"),
+        (0, _) => writeln!(text, "{store}: {repaired} problems, all repaired"),
+        _ => writeln!(text, "{store}: {left} problems left, {repaired} repaired"),
+    };
+    text
+}

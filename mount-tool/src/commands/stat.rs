@@ -1,0 +1,369 @@
+//! `shale stat`: asks the file system through its virtual attributes.
+
+use std::ffi::OsStr;
+use std::fs::FileType;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use crate::cli::StatArgs;
+use crate::failure::{Failure, exit};
+use crate::mountinfo::Mounts;
+use crate::paths;
+use crate::report::{self, Align, Table, printable};
+use crate::size;
+
+pub(crate) fn run(args: &StatArgs) -> Result<ExitCode, Failure> {
+    let report = examine(&args.paths, args.summary)?;
+    if args.json {
+        report::print_json(&report)?;
+    } else {
+        report::print(&render(&report))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The table for one path, as `shale stat PATH` prints it.
+pub(crate) fn table(path: &Path) -> Result<String, Failure> {
+    Ok(render(&examine(&[path.to_owned()], false)?))
+}
+
+/// Figures of one path: its own, or of everything below a directory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+struct Figures {
+    raw: u64,
+    stored: u64,
+    /// raw / stored, none when either is 0.
+    ratio: Option<f64>,
+    files: u64,
+    dirs: u64,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+struct Entry {
+    path: String,
+    kind: &'static str,
+    /// None for what holds no data, or may not be asked.
+    #[serde(flatten)]
+    figures: Option<Figures>,
+    state: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    codecs: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    children: Option<Vec<Entry>>,
+}
+
+#[derive(Debug, PartialEq, Serialize)]
+struct Report {
+    entries: Vec<Entry>,
+    total: Figures,
+}
+
+fn examine(paths: &[PathBuf], summary: bool) -> Result<Report, Failure> {
+    let mut entries = Vec::new();
+    for path in paths {
+        let metadata = std::fs::metadata(path).map_err(|e| unreadable(path, &e))?;
+        let mut entry = entry(path, path.as_os_str(), metadata.file_type())?;
+        if metadata.is_dir() && !summary {
+            entry.children = Some(children(path)?);
+        }
+        entries.push(entry);
+    }
+    let total = Figures::sum(entries.iter().filter_map(|entry| entry.figures));
+    Ok(Report { entries, total })
+}
+
+fn children(directory: &Path) -> Result<Vec<Entry>, Failure> {
+    let mut children = Vec::new();
+    for child in std::fs::read_dir(directory).map_err(|e| unreadable(directory, &e))? {
+        let child = child.map_err(|e| unreadable(directory, &e))?;
+        let path = child.path();
+        let file_type = child.file_type().map_err(|e| unreadable(&path, &e))?;
+        match entry(&path, &child.file_name(), file_type) {
+            Ok(entry) => children.push(entry),
+            Err(failure) if failure.status == exit::NO_PERMISSION => {
+                let state = Some("no permission".to_owned());
+                children.push(Entry {
+                    state,
+                    ..without_figures(&child.file_name(), file_type)
+                });
+            }
+            // Removed while we look: it is simply not there any more.
+            Err(failure) if failure.status == exit::NO_INPUT && is_gone(&path) => {}
+            Err(failure) => return Err(failure),
+        }
+    }
+    children.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(children)
+}
+
+fn is_gone(path: &Path) -> bool {
+    path.symlink_metadata()
+        .is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
+}
+
+fn without_figures(name: &OsStr, file_type: FileType) -> Entry {
+    let path = name.to_string_lossy().into_owned();
+    Entry {
+        path,
+        kind: kind(file_type),
+        figures: None,
+        state: None,
+        codecs: None,
+        children: None,
+    }
+}
+
+fn entry(path: &Path, name: &OsStr, file_type: FileType) -> Result<Entry, Failure> {
+    // The kernel lets only files and directories have attributes of this kind.
+    if !file_type.is_file() && !file_type.is_dir() {
+        check_place(path)?;
+        return Ok(without_figures(name, file_type));
+    }
+    let number = |attribute: &str| -> Result<u64, Failure> {
+        let text = ask(path, attribute)?.ok_or_else(|| stranger(path))?;
+        text.parse().map_err(|_| {
+            Failure::new(
+                exit::SOFTWARE,
+                format_args!(
+                    "{}: the file system says '{text}' for {attribute}; is the daemon of another \
+                     version than this command?",
+                    path.display()
+                ),
+            )
+        })
+    };
+    let (raw, stored) = (number("raw")?, number("stored")?);
+    let (files, dirs) = (number("files")?, number("dirs")?);
+    let figures = Figures {
+        raw,
+        stored,
+        ratio: size::ratio(raw, stored),
+        files,
+        dirs,
+    };
+    let state = ask(path, "state")?;
+    let codecs = if file_type.is_file() {
+        ask(path, "codecs")?
+    } else {
+        None
+    };
+    Ok(Entry {
+        figures: Some(figures),
+        state,
+        codecs,
+        ..without_figures(name, file_type)
+    })
+}
+
+/// A virtual attribute, none where there is none.
+fn ask(path: &Path, attribute: &str) -> Result<Option<String>, Failure> {
+    let name = format!("user.shale.stat.{attribute}");
+    let mut buffer = vec![0; 4096];
+    let length = match rustix::fs::getxattr(path, name.as_str(), &mut buffer[..]) {
+        Ok(length) => length,
+        Err(rustix::io::Errno::NODATA | rustix::io::Errno::NOTSUP) => return Ok(None),
+        Err(e) => return Err(unreadable(path, &e.into())),
+    };
+    buffer.truncate(length);
+    Ok(Some(
+        String::from_utf8_lossy(&buffer)
+            .trim_end_matches(['\0', '\n'])
+            .to_owned(),
+    ))
+}
+
+fn check_place(path: &Path) -> Result<(), Failure> {
+    let absolute = paths::absolute(path).map_err(|e| unreadable(path, &e))?;
+    match Mounts::read()?.holding(&absolute) {
+        Some(mount) if mount.is_shale() => Ok(()),
+        _ => Err(stranger(path)),
+    }
+}
+
+fn stranger(path: &Path) -> Failure {
+    Failure::new(
+        exit::NO_INPUT,
+        format_args!(
+            "{} is not in a ShaleFS mount; see 'findmnt -t fuse.shale' for those there are",
+            path.display()
+        ),
+    )
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> Failure {
+    if paths::is_dead(error) {
+        return Failure::new(
+            exit::IO,
+            format_args!(
+                "{} is in a mount whose daemon has died; clear it with 'shale unmount' and mount \
+                 again",
+                path.display()
+            ),
+        );
+    }
+    Failure::io("examine", path, error)
+}
+
+fn kind(file_type: FileType) -> &'static str {
+    if file_type.is_file() {
+        "file"
+    } else if file_type.is_dir() {
+        "directory"
+    } else if file_type.is_symlink() {
+        "symlink"
+    } else if file_type.is_fifo() {
+        "fifo"
+    } else if file_type.is_socket() {
+        "socket"
+    } else {
+        "device"
+    }
+}
+
+impl Figures {
+    fn sum(all: impl Iterator<Item = Self>) -> Self {
+        let mut sum = Self::default();
+        for figures in all {
+            sum.raw = sum.raw.saturating_add(figures.raw);
+            sum.stored = sum.stored.saturating_add(figures.stored);
+            sum.files = sum.files.saturating_add(figures.files);
+            sum.dirs = sum.dirs.saturating_add(figures.dirs);
+        }
+        sum.ratio = size::ratio(sum.raw, sum.stored);
+        sum
+    }
+}
+
+fn render(report: &Report) -> String {
+    let mut table = Table::new(&[
+        ("path", Align::Left),
+        ("raw", Align::Right),
+        ("stored", Align::Right),
+        ("ratio", Align::Right),
+        ("files", Align::Right),
+        ("state", Align::Left),
+    ]);
+    for entry in &report.entries {
+        for child in entry.children.iter().flatten() {
+            table.row(row(child));
+        }
+        table.row(row(entry));
+    }
+    if report.entries.len() > 1 {
+        table.row(cells("total".to_owned(), &report.total, String::new()));
+    }
+    table.render()
+}
+
+fn row(entry: &Entry) -> [String; 6] {
+    let mut name = printable(&entry.path);
+    if entry.kind == "directory" && !name.ends_with('/') {
+        name.push('/');
+    }
+    let state = entry.state.as_deref().unwrap_or(match entry.kind {
+        "file" | "directory" => "",
+        kind => kind,
+    });
+    match &entry.figures {
+        Some(figures) => cells(name, figures, printable(state)),
+        None => {
+            let none = || "-".to_owned();
+            [name, none(), none(), none(), none(), printable(state)]
+        }
+    }
+}
+
+fn cells(name: String, figures: &Figures, state: String) -> [String; 6] {
+    [
+        name,
+        size::human(figures.raw),
+        size::human(figures.stored),
+        size::human_ratio(figures.raw, figures.stored),
+        figures.files.to_string(),
+        state,
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(path: &str, kind: &'static str, raw: u64, stored: u64, files: u64) -> Entry {
+        let figures = Figures {
+            raw,
+            stored,
+            ratio: size::ratio(raw, stored),
+            files,
+            dirs: 0,
+        };
+        let figures = (kind != "symlink").then_some(figures);
+        let state = (kind != "symlink").then(|| "settled".to_owned());
+        Entry {
+            path: path.to_owned(),
+            kind,
+            figures,
+            state,
+            codecs: None,
+            children: None,
+        }
+    }
+
+    fn report() -> Report {
+        let mut directory = sample("/mnt/run", "directory", 3 << 20, 2 << 20, 2);
+        directory.children = Some(vec![
+            sample("a\n.nc", "file", 3 << 20, 2 << 20, 1),
+            sample("empty", "file", 0, 0, 1),
+            sample("link", "symlink", 0, 0, 0),
+        ]);
+        let file = sample("/mnt/b.nc", "file", 1 << 20, 1 << 19, 1);
+        let total = Figures::sum([directory.figures, file.figures].into_iter().flatten());
+        Report {
+            entries: vec![directory, file],
+            total,
+        }
+    }
+
+    #[test]
+    fn a_directory_lists_its_children_then_itself_then_the_total() {
+        let expected = "\
+path            raw    stored  ratio  files  state
+a\\n.nc     3.00 MiB  2.00 MiB  1.50x      1  settled
+empty           0 B       0 B      -      1  settled
+link              -         -      -      -  symlink
+/mnt/run/  3.00 MiB  2.00 MiB  1.50x      2  settled
+/mnt/b.nc  1.00 MiB   512 KiB  2.00x      1  settled
+total      4.00 MiB  2.50 MiB  1.60x      3
+";
+        assert_eq!(render(&report()), expected);
+    }
+
+    #[test]
+    fn json_has_plain_bytes() {
+        let json = serde_json::to_value(report()).unwrap();
+        assert_eq!(json["entries"][0]["raw"], 3 << 20);
+        assert_eq!(json["entries"][0]["ratio"], 1.5);
+        assert_eq!(
+            json["entries"][0]["children"][1]["ratio"],
+            serde_json::Value::Null
+        );
+        assert_eq!(json["total"]["files"], 3);
+        assert!(json["entries"][1].get("children").is_none());
+    }
+
+    #[test]
+    fn a_path_elsewhere_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let failure = examine(&[dir.path().to_owned()], false).unwrap_err();
+        assert_eq!(failure.status, exit::NO_INPUT);
+        assert!(
+            failure.message().contains("not in a ShaleFS mount"),
+            "{failure}"
+        );
+        let failure = examine(&[dir.path().join("none")], false).unwrap_err();
+        assert_eq!(failure.status, exit::NO_INPUT);
+    }
+}

@@ -1,0 +1,189 @@
+//! `shale unmount`
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use nix::mount::{MntFlags, umount2};
+
+use crate::backend::store_files;
+use crate::cli::UnmountArgs;
+use crate::failure::{Failure, exit, reason};
+use crate::mountinfo::{Mount, Mounts};
+use crate::paths;
+use crate::wait::Waiting;
+
+pub(crate) fn run(args: &UnmountArgs) -> Result<ExitCode, Failure> {
+    unmount(&args.mountpoint)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Unmounts, and waits until the daemon has gone.
+pub(crate) fn unmount(mountpoint: &Path) -> Result<(), Failure> {
+    let mount = find(mountpoint, &Mounts::read()?)?;
+    // Opened while the mount is there, so that it is certainly the lock of this daemon.
+    let lock = File::open(mount.source.join(store_files::LOCK)).ok();
+    detach(&mount)?;
+    let Some(lock) = lock else {
+        return Ok(());
+    };
+    if let Some(other) = Mounts::read()?.with_device(&mount.device) {
+        return Err(Failure::new(
+            exit::BUSY,
+            format_args!(
+                "{} is unmounted, but the same file system is still mounted on {}; unmount that \
+                 too",
+                mount.mountpoint.display(),
+                other.mountpoint.display()
+            ),
+        ));
+    }
+    let _waiting = Waiting::for_("waiting until everything is durable".to_owned());
+    wait_for(lock).map_err(|e| {
+        Failure::new(
+            exit::IO,
+            format_args!(
+                "{} is unmounted, but cannot see whether the daemon has finished: {}",
+                mount.mountpoint.display(),
+                e.desc()
+            ),
+        )
+    })
+}
+
+fn find(path: &Path, mounts: &Mounts) -> Result<Mount, Failure> {
+    let absolute = paths::absolute(path).map_err(|e| Failure::io("find", path, &e))?;
+    match mounts.at(&absolute) {
+        Some(mount) if mount.is_shale() => Ok(mount.clone()),
+        Some(mount) => Err(Failure::new(
+            exit::NO_INPUT,
+            format_args!(
+                "{0} is a mount of type {1}, not a ShaleFS mount; use 'umount {0}'",
+                absolute.display(),
+                mount.file_system
+            ),
+        )),
+        None => Err(not_a_mount(&absolute, mounts)),
+    }
+}
+
+fn not_a_mount(path: &Path, mounts: &Mounts) -> Failure {
+    let shown = path.display();
+    let advice = if let Some(mount) = mounts.of_store(path) {
+        format!(
+            "it is a store; unmount it with 'shale unmount {}'",
+            mount.mountpoint.display()
+        )
+    } else if let Some(mount) = mounts.holding(path).filter(|mount| mount.is_shale()) {
+        format!(
+            "it is inside one; use 'shale unmount {}'",
+            mount.mountpoint.display()
+        )
+    } else if path.symlink_metadata().is_err() {
+        "it does not exist".to_owned()
+    } else {
+        "see 'findmnt -t fuse.shale' for those there are".to_owned()
+    };
+    Failure::new(
+        exit::NO_INPUT,
+        format_args!("{shown} is not a mount point; {advice}"),
+    )
+}
+
+fn detach(mount: &Mount) -> Result<(), Failure> {
+    let dead = std::fs::metadata(&mount.mountpoint).is_err_and(|e| paths::is_dead(&e));
+    if !nix::unistd::geteuid().is_root() {
+        return detach_as_user(mount, dead);
+    }
+    match umount2(&mount.mountpoint, MntFlags::UMOUNT_NOFOLLOW) {
+        Ok(()) => Ok(()),
+        // Nobody can use what a dead daemon left, so whoever still sits in it loses nothing.
+        Err(Errno::EBUSY) if dead => umount2(
+            &mount.mountpoint,
+            MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW,
+        )
+        .map_err(|e| refused(mount, e.desc())),
+        Err(Errno::EBUSY) => Err(busy(mount)),
+        Err(Errno::EPERM) => Err(no_permission(mount)),
+        Err(e) => Err(refused(mount, e.desc())),
+    }
+}
+
+fn detach_as_user(mount: &Mount, dead: bool) -> Result<(), Failure> {
+    let Some(program) = paths::program("fusermount3") else {
+        return Err(Failure::new(
+            exit::UNAVAILABLE,
+            "fusermount3 is not installed and only root can unmount without it; install the \
+             package fuse3",
+        ));
+    };
+    let output = Command::new(program)
+        .arg(if dead { "-uz" } else { "-u" })
+        .arg("--")
+        .arg(&mount.mountpoint)
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|e| {
+            let why = reason(&e);
+            Failure::new(
+                exit::UNAVAILABLE,
+                format_args!("cannot run fusermount3: {why}"),
+            )
+        })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    if said.contains("busy") {
+        Err(busy(mount))
+    } else if said.contains("not permitted")
+        || said.contains("denied")
+        || said.contains("not found in")
+    {
+        Err(no_permission(mount))
+    } else {
+        Err(refused(mount, said.trim()))
+    }
+}
+
+fn busy(mount: &Mount) -> Failure {
+    Failure::new(
+        exit::BUSY,
+        format_args!(
+            "{0} is busy: a program has a file open or its working directory there; find it with \
+             'fuser -vm {0}' or 'lsof +f -- {0}', end it, and try again",
+            mount.mountpoint.display()
+        ),
+    )
+}
+
+fn no_permission(mount: &Mount) -> Failure {
+    Failure::new(
+        exit::NO_PERMISSION,
+        format_args!(
+            "{} was not mounted by you; only root or who mounted it can unmount it",
+            mount.mountpoint.display()
+        ),
+    )
+}
+
+fn refused(mount: &Mount, why: &str) -> Failure {
+    Failure::new(
+        exit::IO,
+        format_args!("cannot unmount {}: {why}", mount.mountpoint.display()),
+    )
+}
+
+/// The daemon holds the lock exclusively as long as it lives.
+fn wait_for(mut lock: File) -> Result<(), Errno> {
+    loop {
+        match Flock::lock(lock, FlockArg::LockShared) {
+            Ok(_) => return Ok(()),
+            Err((file, Errno::EINTR)) => lock = file,
+            Err((_, e)) => return Err(e),
+        }
+    }
+}

@@ -1,0 +1,409 @@
+//! The process that stays: started without fork(), stopped by signals.
+//!
+//! `shale mount` starts itself again with a hidden flag and waits for one line on a pipe:
+//! `ok`, or `failed STATUS MESSAGE`. The new process is a session of its own in `/`, its stdin
+//! is `/dev/null`, its stderr the log. If whoever asked for the mount has gone before it is
+//! there, it is taken down again.
+
+use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::io::{self, BufRead, BufReader, IsTerminal, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::stat::{Mode, umask};
+use tracing_subscriber::EnvFilter;
+
+use crate::backend::{self, MountOptions, Unmounter, store_files};
+use crate::cli::MountArgs;
+use crate::failure::{Failure, mount_exit, reason};
+use crate::preflight::Places;
+use crate::wait::Waiting;
+
+/// Starts the daemon and waits until its mount answers.
+pub(crate) fn start(args: &MountArgs, places: &Places, log: Option<&Path>) -> Result<(), Failure> {
+    let mut made = Made::default();
+    made.store(places)?;
+    let log = log.map_or_else(|| places.store.join(store_files::LOG), Path::to_owned);
+    let stderr = made.log(&log, args, places)?;
+    let mut child = Command::new(own_program())
+        .arg0("shale")
+        .args(daemon_arguments(args, places))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(stderr)
+        .spawn()
+        .map_err(|e| {
+            let why = reason(&e);
+            Failure::new(
+                mount_exit::SYSTEM,
+                format_args!("cannot start the daemon: {why}"),
+            )
+        })?;
+    let mut line = String::new();
+    if let Some(pipe) = child.stdout.take() {
+        let _waiting = Waiting::for_(format!("mounting {}", places.store.display()));
+        // A daemon that dies says nothing, which is an answer too.
+        let _ = BufReader::new(pipe).read_line(&mut line);
+    }
+    match parse_status(&line) {
+        Some(Ok(())) => {
+            made.keep();
+            Ok(())
+        }
+        Some(Err(failure)) => {
+            let _ = child.wait();
+            Err(failure)
+        }
+        None => {
+            let _ = child.wait();
+            let message = "the daemon died before the mount was there";
+            Err(match std::fs::metadata(&log) {
+                Ok(metadata) if metadata.len() > 0 => Failure::new(
+                    mount_exit::FAILED,
+                    format_args!("{message}; see {}", log.display()),
+                ),
+                _ => Failure::new(
+                    mount_exit::FAILED,
+                    format_args!("{message}; try again with --foreground to see why"),
+                ),
+            })
+        }
+    }
+}
+
+/// Serves in the foreground until unmounted.
+pub(crate) fn foreground(options: &MountOptions, places: &Places) -> Result<(), Failure> {
+    start_logging("info");
+    let mut made = Made::default();
+    made.store(places)?;
+    serve(options, true, || {
+        made.keep();
+        tracing::info!(
+            "{} is mounted on {}; Ctrl-C unmounts",
+            options.store.display(),
+            options.mountpoint.display()
+        );
+        Ok(())
+    })
+}
+
+/// Serves as the daemon that [`start`] has started.
+pub(crate) fn daemonized(
+    prepare: impl FnOnce() -> Result<MountOptions, Failure>,
+) -> Result<(), Failure> {
+    // Fails only for a process group leader, which a freshly started process is not.
+    let _ = nix::unistd::setsid();
+    let _ = std::env::set_current_dir("/");
+    // When started through /proc/self/exe the kernel would list us as "exe".
+    let _ = std::fs::write("/proc/self/comm", "shale");
+    start_logging("warn");
+    let mut told = false;
+    let result = prepare().and_then(|options| {
+        serve(&options, false, || {
+            told = true;
+            tell(Ok(()))?;
+            let null = OpenOptions::new().write(true).open("/dev/null")?;
+            nix::unistd::dup2_stdout(null)?;
+            Ok(())
+        })
+    });
+    if let Err(failure) = &result {
+        if told {
+            tracing::error!("{failure}");
+        } else {
+            let _ = tell(Err(failure));
+        }
+    }
+    result
+}
+
+/// Mounts, says so, and serves until unmounted and durable.
+fn serve(
+    options: &MountOptions,
+    hangup_unmounts: bool,
+    ready: impl FnOnce() -> io::Result<()>,
+) -> Result<(), Failure> {
+    // Threads inherit the mask, so this comes before the first of them.
+    let signals: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]
+        .into_iter()
+        .collect();
+    signals.thread_block().map_err(|e| {
+        Failure::new(
+            mount_exit::SYSTEM,
+            format_args!("cannot block signals: {}", e.desc()),
+        )
+    })?;
+    umask(Mode::from_bits_truncate(0o077));
+    raise_open_files();
+    let mounted = backend::mount(options)?;
+    let unmounter = mounted.unmounter();
+    if let Err(e) = ready() {
+        tracing::warn!("whoever asked for the mount has gone ({e}); unmounting");
+        let _ = unmounter.unmount();
+    }
+    std::thread::Builder::new()
+        .name("signals".to_owned())
+        .spawn(move || obey(&signals, &unmounter, hangup_unmounts))
+        .map_err(|e| {
+            Failure::new(
+                mount_exit::SYSTEM,
+                format_args!("cannot start a thread: {}", reason(&e)),
+            )
+        })?;
+    mounted.wait()
+}
+
+fn obey(signals: &SigSet, unmounter: &Unmounter, hangup_unmounts: bool) {
+    loop {
+        match signals.wait() {
+            Ok(Signal::SIGHUP) if !hangup_unmounts => {}
+            Ok(signal) => {
+                tracing::info!("{signal}: unmounting");
+                if let Err(failure) = unmounter.unmount() {
+                    tracing::warn!("{failure}");
+                }
+            }
+            Err(e) => {
+                tracing::warn!("cannot wait for signals ({e}); use 'shale unmount' to stop");
+                return;
+            }
+        }
+    }
+}
+
+/// Packs are kept open; the usual soft limit of 1024 is for programs that use select(2).
+fn raise_open_files() {
+    if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+    }
+}
+
+fn start_logging(default: &str) {
+    let filter = EnvFilter::try_from_env("SHALE_LOG").unwrap_or_else(|_| EnvFilter::new(default));
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .with_target(false)
+        .try_init();
+}
+
+fn tell(result: Result<(), &Failure>) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    writeln!(stdout, "{}", status_line(result))?;
+    stdout.flush()
+}
+
+fn status_line(result: Result<(), &Failure>) -> String {
+    match result {
+        Ok(()) => "ok".to_owned(),
+        Err(failure) => format!("failed {} {}", failure.status, failure.message()),
+    }
+}
+
+fn parse_status(line: &str) -> Option<Result<(), Failure>> {
+    let line = line.strip_suffix('\n')?;
+    if line == "ok" {
+        return Some(Ok(()));
+    }
+    let (status, message) = line.strip_prefix("failed ")?.split_once(' ')?;
+    Some(Err(Failure::new(status.parse().ok()?, message)))
+}
+
+/// The program that runs, by its name where that still leads to it, so that it is listed as
+/// `shale`.
+fn own_program() -> PathBuf {
+    match std::env::current_exe() {
+        Ok(path) if path.is_file() => path,
+        _ => PathBuf::from("/proc/self/exe"),
+    }
+}
+
+/// The same command again, with absolute paths.
+fn daemon_arguments(args: &MountArgs, places: &Places) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = vec!["mount".into(), "--daemonized".into()];
+    let values = [
+        ("--memory", &args.memory),
+        ("--workers", &args.workers),
+        ("--chunk", &args.chunk),
+    ];
+    for (name, value) in values {
+        if let Some(value) = value {
+            arguments.extend([name.into(), value.into()]);
+        }
+    }
+    for (name, wanted) in [("--ro", args.ro), ("--sloppy", args.sloppy)] {
+        if wanted {
+            arguments.push(name.into());
+        }
+    }
+    for options in &args.options {
+        arguments.extend(["-o".into(), options.into()]);
+    }
+    arguments.push("--".into());
+    arguments.extend([
+        places.store.clone().into(),
+        places.mountpoint.clone().into(),
+    ]);
+    arguments
+}
+
+/// What was made for this mount. Taken away again when the mount fails, as far as nothing else
+/// has been put into it: never anything that could hold data.
+#[derive(Debug, Default)]
+struct Made {
+    directory: Option<PathBuf>,
+    log: Option<PathBuf>,
+}
+
+impl Made {
+    fn store(&mut self, places: &Places) -> Result<(), Failure> {
+        if !places.store_missing {
+            return Ok(());
+        }
+        match std::fs::DirBuilder::new().mode(0o700).create(&places.store) {
+            Ok(()) => self.directory = Some(places.store.clone()),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(e) => {
+                let failure = Failure::io("make store", &places.store, &e);
+                return Err(failure.with_status(mount_exit::FAILED));
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens the log for appending. A store that is mounted read-only may be unable to have one.
+    fn log(&mut self, path: &Path, args: &MountArgs, places: &Places) -> Result<Stdio, Failure> {
+        let mut options = OpenOptions::new();
+        options.append(true).mode(0o600);
+        let opened = match options.open(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                let created = options.create_new(true).open(path);
+                if created.is_ok() {
+                    self.log = Some(path.to_owned());
+                }
+                created
+            }
+            other => other,
+        };
+        match opened {
+            Ok(file) => Ok(Stdio::from(file)),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => self.log(path, args, places),
+            Err(_) if path.starts_with(&places.store) && args.log.is_none() => Ok(Stdio::null()),
+            Err(e) => {
+                let why = reason(&e);
+                Err(Failure::new(
+                    mount_exit::USAGE,
+                    format_args!(
+                        "cannot write the log {}: {why}; give another file with --log",
+                        path.display()
+                    ),
+                ))
+            }
+        }
+    }
+
+    fn keep(&mut self) {
+        *self = Self::default();
+    }
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        if let Some(log) = &self.log {
+            if std::fs::metadata(log).is_ok_and(|metadata| metadata.len() == 0) {
+                let _ = std::fs::remove_file(log);
+            }
+        }
+        if let Some(directory) = &self.directory {
+            let _ = std::fs::remove_dir(directory);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_status_line_comes_back_as_it_went() {
+        let failure = Failure::new(32, "store /x is in use\nby 7");
+        for result in [Ok(()), Err(&failure)] {
+            let line = status_line(result) + "\n";
+            assert_eq!(parse_status(&line).unwrap(), result.map_err(Clone::clone));
+        }
+    }
+
+    #[test]
+    fn a_daemon_that_says_nothing_sensible_has_died() {
+        for line in [
+            "",
+            "ok",
+            "o",
+            "failed",
+            "failed x y\n",
+            "failed 32\n",
+            "thread panicked\n",
+        ] {
+            assert!(parse_status(line).is_none(), "{line:?}");
+        }
+    }
+
+    #[test]
+    fn the_daemon_is_asked_for_the_same_mount() {
+        let args = MountArgs {
+            memory: Some("1G".to_owned()),
+            ro: true,
+            options: vec!["noatime".to_owned(), "nodev".to_owned()],
+            store: "s".into(),
+            mountpoint: "m".into(),
+            ..MountArgs::default()
+        };
+        let places = Places {
+            store: "/a b/s".into(),
+            mountpoint: "/m".into(),
+            store_missing: false,
+        };
+        let words: Vec<_> = daemon_arguments(&args, &places);
+        let line = words.join(OsString::from("|").as_os_str());
+        assert_eq!(
+            line,
+            "mount|--daemonized|--memory|1G|--ro|-o|noatime|-o|nodev|--|/a b/s|/m"
+        );
+    }
+
+    #[test]
+    fn what_was_made_in_vain_is_removed_but_never_data() {
+        let dir = tempfile::tempdir().unwrap();
+        let places = |name: &str| Places {
+            store: dir.path().join(name),
+            mountpoint: "/m".into(),
+            store_missing: true,
+        };
+        let args = MountArgs::default();
+
+        let mut made = Made::default();
+        made.store(&places("empty")).unwrap();
+        made.log(&dir.path().join("empty/shale.log"), &args, &places("empty"))
+            .unwrap();
+        drop(made);
+        assert!(!dir.path().join("empty").exists());
+
+        let mut made = Made::default();
+        made.store(&places("used")).unwrap();
+        std::fs::write(dir.path().join("used/superblock"), "x").unwrap();
+        drop(made);
+        assert!(dir.path().join("used/superblock").exists());
+
+        let mut made = Made::default();
+        made.store(&places("kept")).unwrap();
+        made.keep();
+        drop(made);
+        assert!(dir.path().join("kept").exists());
+    }
+}

@@ -1,0 +1,7 @@
+//! What `shale demo` writes and where.
+
+pub(crate) mod interrupt;
+pub(crate) mod netcdf;
+pub(crate) mod noise;
+pub(crate) mod scratch;
+pub(crate) mod weather;

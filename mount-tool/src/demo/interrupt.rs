@@ -1,0 +1,46 @@
+//! Ctrl-C that leaves time to clean up.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use nix::sys::signal::{SigSet, Signal};
+
+use crate::failure::{Failure, exit};
+
+/// Set once the user wants to stop.
+pub(crate) struct Interrupt(Arc<AtomicBool>);
+
+impl Interrupt {
+    /// From here on Ctrl-C, hang-up and SIGTERM only set the flag. A second one ends the process.
+    pub(crate) fn install() -> Result<Self, Failure> {
+        let signals: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]
+            .into_iter()
+            .collect();
+        signals.thread_block().map_err(|e| {
+            Failure::new(
+                exit::SOFTWARE,
+                format_args!("cannot block signals: {}", e.desc()),
+            )
+        })?;
+        let flag = Arc::new(AtomicBool::new(false));
+        let seen = Arc::clone(&flag);
+        std::thread::spawn(move || {
+            while signals.wait().is_ok() {
+                if seen.swap(true, Ordering::Relaxed) {
+                    std::process::exit(exit::INTERRUPTED.into());
+                }
+            }
+        });
+        Ok(Self(flag))
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        if self.0.load(Ordering::Relaxed) {
+            return Err(Failure::new(
+                exit::INTERRUPTED,
+                "interrupted; everything was removed",
+            ));
+        }
+        Ok(())
+    }
+}

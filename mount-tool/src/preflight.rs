@@ -1,0 +1,325 @@
+//! Everything that can be found wrong before a mount is tried. Looks, and creates nothing.
+
+use std::ffi::OsStr;
+use std::fs::Metadata;
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::sys::statvfs::{FsFlags, statvfs};
+use nix::unistd::{AccessFlags, eaccess};
+
+use crate::backend::store_files;
+use crate::failure::{Failure, exit, mount_exit, reason};
+use crate::mountinfo::Mounts;
+use crate::paths;
+
+/// Where a mount goes: both absolute, both looked at.
+#[derive(Debug)]
+pub(crate) struct Places {
+    pub(crate) store: PathBuf,
+    pub(crate) mountpoint: PathBuf,
+    /// The store has to be made.
+    pub(crate) store_missing: bool,
+}
+
+/// Who mounts, and how.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Intent {
+    pub(crate) root: bool,
+    pub(crate) read_only: bool,
+    pub(crate) allow_other: bool,
+}
+
+/// Checks the machine, the store and the mount point.
+pub(crate) fn check(store: &Path, mountpoint: &Path, intent: Intent) -> Result<Places, Failure> {
+    let (store, store_missing) = check_store(store, intent)?;
+    let mountpoint = check_mountpoint(mountpoint, &Mounts::read()?, intent)?;
+    if mountpoint.starts_with(&store) {
+        return Err(failed(format_args!(
+            "mount point {} is inside the store {}; choose a directory elsewhere",
+            mountpoint.display(),
+            store.display()
+        )));
+    }
+    if store.starts_with(&mountpoint) {
+        return Err(failed(format_args!(
+            "store {} is inside the mount point {} and would be hidden; choose a directory elsewhere",
+            store.display(),
+            mountpoint.display()
+        )));
+    }
+    check_fuse(intent)?;
+    Ok(Places {
+        store,
+        mountpoint,
+        store_missing,
+    })
+}
+
+fn failed(message: impl std::fmt::Display) -> Failure {
+    Failure::new(mount_exit::FAILED, message)
+}
+
+fn denied(message: impl std::fmt::Display) -> Failure {
+    Failure::new(mount_exit::USAGE, message)
+}
+
+fn check_store(store: &Path, intent: Intent) -> Result<(PathBuf, bool), Failure> {
+    let metadata = match std::fs::metadata(store) {
+        Ok(metadata) => metadata,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return missing_store(store, intent),
+        Err(e) if paths::is_dead(&e) => {
+            return Err(failed(format_args!(
+                "store {0} is a mount whose daemon has died; clear it with 'shale unmount {0}' \
+                 if it is a ShaleFS mount",
+                store.display()
+            )));
+        }
+        Err(e) => return Err(store_error(store, &e)),
+    };
+    if !metadata.is_dir() {
+        return Err(failed(format_args!(
+            "store {} is {}, not a directory; give a directory, or a name that does not exist yet",
+            store.display(),
+            kind(&metadata)
+        )));
+    }
+    let path = paths::absolute(store).map_err(|e| store_error(store, &e))?;
+    let needed = AccessFlags::R_OK | AccessFlags::X_OK;
+    if let Err(e) = eaccess(&path, needed) {
+        return Err(store_error(&path, &e.into()));
+    }
+    if path
+        .join(store_files::SUPERBLOCK)
+        .symlink_metadata()
+        .is_err()
+    {
+        let strangers = strangers(&path).map_err(|e| store_error(&path, &e))?;
+        if let Some(name) = strangers {
+            return Err(failed(format_args!(
+                "{} is not empty and is not a ShaleFS store (it holds '{}'); give an empty \
+                 directory, or a name that does not exist yet",
+                path.display(),
+                name.display()
+            )));
+        }
+        if intent.read_only {
+            return Err(failed(format_args!(
+                "{} is empty and cannot become a store read-only; mount it without ro first",
+                path.display()
+            )));
+        }
+    }
+    if !intent.read_only {
+        check_writable(&path, "store")?;
+    }
+    Ok((path, false))
+}
+
+/// Anything that is not left by an earlier attempt or made by mkfs.
+fn strangers(store: &Path) -> io::Result<Option<std::ffi::OsString>> {
+    let expected = [
+        store_files::LOCK,
+        store_files::LOG,
+        "superblock.new",
+        "lost+found",
+    ];
+    for entry in std::fs::read_dir(store)? {
+        let name = entry?.file_name();
+        if !expected.iter().any(|expected| name == OsStr::new(expected)) {
+            return Ok(Some(name));
+        }
+    }
+    Ok(None)
+}
+
+fn missing_store(store: &Path, intent: Intent) -> Result<(PathBuf, bool), Failure> {
+    if store.symlink_metadata().is_ok() {
+        return Err(failed(format_args!(
+            "store {} is a symbolic link to nowhere; remove it or make its target",
+            store.display()
+        )));
+    }
+    if intent.read_only {
+        return Err(failed(format_args!(
+            "store {} does not exist and cannot be made read-only; check the path",
+            store.display()
+        )));
+    }
+    let parent = paths::parent(store);
+    match std::fs::metadata(parent) {
+        Ok(metadata) if metadata.is_dir() => {}
+        Ok(_) => {
+            return Err(failed(format_args!(
+                "{} is not a directory",
+                parent.display()
+            )));
+        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            return Err(failed(format_args!(
+                "neither store {} nor the directory it would be in exists; check the path or \
+                 make {}",
+                store.display(),
+                parent.display()
+            )));
+        }
+        Err(e) => return Err(store_error(store, &e)),
+    }
+    let path = paths::absolute(store).map_err(|e| store_error(store, &e))?;
+    check_writable(paths::parent(&path), "directory")?;
+    Ok((path, true))
+}
+
+fn check_writable(directory: &Path, what: &str) -> Result<(), Failure> {
+    let read_only = statvfs(directory).is_ok_and(|s| s.flags().contains(FsFlags::ST_RDONLY));
+    match eaccess(directory, AccessFlags::W_OK | AccessFlags::X_OK) {
+        Err(Errno::EROFS) => Err(read_only_failure(directory, what)),
+        Ok(()) if read_only => Err(read_only_failure(directory, what)),
+        Ok(()) => Ok(()),
+        Err(e) if e == Errno::EACCES || e == Errno::EPERM => Err(denied(format_args!(
+            "{what} {} is not writable for you; change its permissions or choose another directory",
+            directory.display()
+        ))),
+        Err(e) => Err(store_error(directory, &e.into())),
+    }
+}
+
+fn read_only_failure(directory: &Path, what: &str) -> Failure {
+    failed(format_args!(
+        "{what} {} is on a read-only file system; mount a store there with --ro, or choose \
+         another directory",
+        directory.display()
+    ))
+}
+
+fn store_error(store: &Path, error: &io::Error) -> Failure {
+    let failure = Failure::io("use store", store, error);
+    let status = match failure.status {
+        exit::NO_PERMISSION => mount_exit::USAGE,
+        _ => mount_exit::FAILED,
+    };
+    failure.with_status(status)
+}
+
+fn check_mountpoint(path: &Path, mounts: &Mounts, intent: Intent) -> Result<PathBuf, Failure> {
+    let metadata = match std::fs::metadata(path) {
+        Ok(metadata) => metadata,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            return Err(failed(format_args!(
+                "mount point {0} does not exist; make it with 'mkdir {0}'",
+                path.display()
+            )));
+        }
+        Err(e) if paths::is_dead(&e) => {
+            return Err(failed(format_args!(
+                "mount point {0} is held by a mount whose daemon has died; clear it with \
+                 'shale unmount {0}'",
+                path.display()
+            )));
+        }
+        Err(e) => {
+            let failure = Failure::io("use mount point", path, &e);
+            return Err(failure.with_status(mount_exit::FAILED));
+        }
+    };
+    if !metadata.is_dir() {
+        return Err(failed(format_args!(
+            "mount point {} is {}, not a directory; give an empty directory",
+            path.display(),
+            kind(&metadata)
+        )));
+    }
+    let unusable =
+        |e: &io::Error| Failure::io("use mount point", path, e).with_status(mount_exit::FAILED);
+    let path = paths::absolute(path).map_err(|e| unusable(&e))?;
+    if let Some(mount) = mounts.at(&path) {
+        let what = if mount.is_shale() {
+            format!("the store {}", mount.source.display())
+        } else {
+            format!("{} ({})", mount.source.display(), mount.file_system)
+        };
+        return Err(failed(format_args!(
+            "mount point {0} is busy: {what} is mounted there; unmount it first or choose \
+             another directory",
+            path.display()
+        )));
+    }
+    let mut entries = std::fs::read_dir(&path).map_err(|e| unusable(&e))?;
+    if entries.next().is_some() {
+        return Err(failed(format_args!(
+            "mount point {} is not empty and its files would be hidden; give an empty directory",
+            path.display()
+        )));
+    }
+    if !intent.root && eaccess(&path, AccessFlags::W_OK).is_err() {
+        return Err(denied(format_args!(
+            "mount point {} is not writable for you; choose a directory of your own",
+            path.display()
+        )));
+    }
+    Ok(path)
+}
+
+fn check_fuse(intent: Intent) -> Result<(), Failure> {
+    let system = |message: String| Failure::new(mount_exit::SYSTEM, message);
+    match std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/fuse")
+    {
+        Ok(_) => {}
+        Err(e) if e.kind() == io::ErrorKind::NotFound => {
+            return Err(system(
+                "/dev/fuse does not exist; load the module with 'modprobe fuse', or give the \
+                 container the device"
+                    .to_owned(),
+            ));
+        }
+        Err(e) => {
+            return Err(system(format!(
+                "cannot open /dev/fuse: {}; ask the administrator for access to FUSE, or give \
+                 the container the device",
+                reason(&e)
+            )));
+        }
+    }
+    if intent.root {
+        return Ok(());
+    }
+    if paths::program("fusermount3").is_none() {
+        return Err(system(
+            "fusermount3 is not installed and only root can mount without it; install the \
+             package fuse3"
+                .to_owned(),
+        ));
+    }
+    if intent.allow_other && !user_allow_other() {
+        return Err(denied(
+            "allow_other is not permitted to ordinary users; leave it out, or have the \
+             administrator put 'user_allow_other' into /etc/fuse.conf",
+        ));
+    }
+    Ok(())
+}
+
+fn user_allow_other() -> bool {
+    let conf = std::fs::read_to_string("/etc/fuse.conf").unwrap_or_default();
+    conf.lines().any(|line| line.trim() == "user_allow_other")
+}
+
+fn kind(metadata: &Metadata) -> &'static str {
+    let kind = metadata.file_type();
+    if kind.is_file() {
+        "a file"
+    } else if kind.is_block_device() || kind.is_char_device() {
+        "a device"
+    } else if kind.is_fifo() {
+        "a pipe"
+    } else if kind.is_socket() {
+        "a socket"
+    } else {
+        "not a directory"
+    }
+}

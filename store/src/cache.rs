@@ -1,0 +1,181 @@
+//! Decoded frames, kept while they are likely to be read again.
+//!
+//! A frame never changes, so an entry never becomes wrong; it only leaves to make room. Threads
+//! that want the same frame at the same time share one decode.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::Error;
+
+/// A frame's place: pack and offset.
+type Key = (u64, u64);
+
+/// A bounded cache of decoded frames.
+#[derive(Debug)]
+pub(crate) struct FrameCache {
+    limit: u64,
+    state: Mutex<State>,
+    loaded: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    entries: HashMap<Key, Slot>,
+    order: BTreeMap<u64, Key>,
+    clock: u64,
+    bytes: u64,
+}
+
+#[derive(Debug)]
+enum Slot {
+    Loading,
+    Ready { data: Arc<Vec<u8>>, tick: u64 },
+}
+
+impl FrameCache {
+    pub(crate) fn new(limit: u64) -> Self {
+        Self { limit, state: Mutex::default(), loaded: Condvar::new() }
+    }
+
+    /// The frame at `key`, decoded by `load` unless it is here.
+    pub(crate) fn get(
+        &self,
+        key: Key,
+        load: impl FnOnce() -> Result<Vec<u8>, Error>,
+    ) -> Result<Arc<Vec<u8>>, Error> {
+        {
+            let mut state = self.state.lock();
+            loop {
+                match state.touch(key) {
+                    Some(Some(data)) => return Ok(data),
+                    Some(None) => self.loaded.wait(&mut state),
+                    None => break,
+                }
+            }
+            state.entries.insert(key, Slot::Loading);
+        }
+        let guard = LoadGuard { cache: self, key };
+        let data = Arc::new(load()?);
+        std::mem::forget(guard);
+        let mut state = self.state.lock();
+        state.entries.remove(&key);
+        state.insert(key, Arc::clone(&data), self.limit);
+        self.loaded.notify_all();
+        Ok(data)
+    }
+
+    /// Remembers a frame that was just written.
+    pub(crate) fn put(&self, key: Key, data: Arc<Vec<u8>>) {
+        let mut state = self.state.lock();
+        if !state.entries.contains_key(&key) {
+            state.insert(key, data, self.limit);
+        }
+    }
+
+    /// Bytes held.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.state.lock().bytes
+    }
+}
+
+/// Lets others try when a load fails or panics.
+struct LoadGuard<'a> {
+    cache: &'a FrameCache,
+    key: Key,
+}
+
+impl Drop for LoadGuard<'_> {
+    fn drop(&mut self) {
+        self.cache.state.lock().entries.remove(&self.key);
+        self.cache.loaded.notify_all();
+    }
+}
+
+impl State {
+    /// `None`: not here. `Some(None)`: somebody is loading it.
+    fn touch(&mut self, key: Key) -> Option<Option<Arc<Vec<u8>>>> {
+        self.clock += 1;
+        let clock = self.clock;
+        match self.entries.get_mut(&key)? {
+            Slot::Loading => Some(None),
+            Slot::Ready { data, tick } => {
+                self.order.remove(tick);
+                *tick = clock;
+                self.order.insert(clock, key);
+                Some(Some(Arc::clone(data)))
+            }
+        }
+    }
+
+    fn insert(&mut self, key: Key, data: Arc<Vec<u8>>, limit: u64) {
+        let len = data.capacity() as u64;
+        if len > limit {
+            return;
+        }
+        while self.bytes + len > limit {
+            let Some((_, oldest)) = self.order.pop_first() else { break };
+            if let Some(Slot::Ready { data, .. }) = self.entries.remove(&oldest) {
+                self.bytes -= data.capacity() as u64;
+            }
+        }
+        self.clock += 1;
+        self.bytes += len;
+        self.order.insert(self.clock, key);
+        self.entries.insert(key, Slot::Ready { data, tick: self.clock });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_recently_used_frame_leaves_first() {
+        let cache = FrameCache::new(3000);
+        for i in 0..3 {
+            cache.get((1, i), || Ok(vec![i as u8; 1000])).unwrap();
+        }
+        cache.get((1, 0), || panic!("it is cached")).unwrap();
+        cache.get((1, 3), || Ok(vec![3; 1000])).unwrap();
+        cache.get((1, 0), || panic!("it was used last")).unwrap();
+        let mut reloaded = false;
+        cache
+            .get((1, 1), || {
+                reloaded = true;
+                Ok(vec![1; 1000])
+            })
+            .unwrap();
+        assert!(reloaded);
+        assert!(cache.bytes() <= 3000);
+    }
+
+    #[test]
+    fn a_failed_load_leaves_nothing_behind() {
+        let cache = FrameCache::new(3000);
+        assert!(cache.get((1, 1), || Err(Error::Refused(5))).is_err());
+        assert_eq!(*cache.get((1, 1), || Ok(vec![7])).unwrap(), vec![7]);
+    }
+
+    #[test]
+    fn threads_that_want_one_frame_share_one_decode() {
+        let cache = FrameCache::new(1 << 20);
+        let loads = std::sync::atomic::AtomicUsize::new(0);
+        let barrier = std::sync::Barrier::new(8);
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    barrier.wait();
+                    let data = cache.get((9, 9), || {
+                        loads.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                        Ok(vec![1; 100])
+                    });
+                    assert_eq!(data.unwrap().len(), 100);
+                });
+            }
+        });
+        assert_eq!(loads.into_inner(), 1);
+    }
+}

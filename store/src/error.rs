@@ -1,0 +1,85 @@
+//! Errors of the store.
+
+use std::io;
+use std::path::PathBuf;
+
+use shale_index as index;
+
+/// What can go wrong in the store.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The backing directory refused.
+    #[error("{action} {path}: {source}", path = path.display())]
+    Io {
+        /// What was being done ("append to", "read", ...).
+        action: &'static str,
+        /// The file concerned.
+        path: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// Stored bytes that are not what was written.
+    #[error("inode {ino}, offset {offset}: frame at {at} of pack {pack:x} is damaged: {detail}")]
+    Damaged {
+        /// The file it belongs to.
+        ino: u64,
+        /// Where in the file.
+        offset: u64,
+        /// The pack.
+        pack: u64,
+        /// Where in the pack.
+        at: u64,
+        /// What was expected and found.
+        detail: String,
+    },
+    /// The index failed or refused.
+    #[error(transparent)]
+    Index(#[from] index::Error),
+    /// A chunk could not be encoded.
+    #[error("encoding a chunk: {0}")]
+    Codec(#[from] shale_codec::Error),
+    /// The directory is not a store, or not one that can be used.
+    #[error("{path}: {reason}", path = path.display())]
+    NotAStore {
+        /// The directory.
+        path: PathBuf,
+        /// What is wrong with it and what to do.
+        reason: String,
+    },
+    /// Somebody else has the store.
+    #[error("{path} is already in use by {holder}", path = path.display())]
+    Locked {
+        /// The store.
+        path: PathBuf,
+        /// Process and mount point of the holder.
+        holder: String,
+    },
+    /// The operation is refused; the code is the errno to answer.
+    #[error("{}", io::Error::from_raw_os_error(*.0))]
+    Refused(i32),
+    /// A worker panicked; nothing can be relied upon any more.
+    #[error("the store stopped after an internal error; unmount it and look into its log")]
+    Poisoned,
+}
+
+impl Error {
+    /// The errno that tells an application about this error.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::Io { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
+            Self::Index(error) => error.errno(),
+            Self::Refused(errno) => *errno,
+            Self::Locked { .. } => libc::EBUSY,
+            Self::Damaged { .. }
+            | Self::Codec(_)
+            | Self::NotAStore { .. }
+            | Self::Poisoned => libc::EIO,
+        }
+    }
+
+    pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io { action, path, source }
+    }
+}

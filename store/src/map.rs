@@ -1,0 +1,421 @@
+//! Where the bytes of one file are: an overlay of recent extents above folded map segments.
+//!
+//! ```text
+//! inode --> inline extents                          (small files)
+//!       \-> root segment --> leaf segment           (frames of kind Map in packs)
+//!                        \-> leaf segment ...
+//! commit records laid over that, in the order of their commits
+//! ```
+//! A leaf holds the extents of one range of the file; the ranges of all leaves follow each other
+//! without a gap. Only leaves that are needed are read, so a file of any size opens at once and
+//! takes little memory.
+//!
+//! ```text
+//! root: 'R', then a list of extents: per leaf one of length 1 at the leaf's start, which points
+//!       at the leaf's frame
+//! leaf: 'L', then the list of its extents
+//! ```
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use shale_codec::{Effort, FrameKind};
+use shale_index::Namespace;
+use shale_index::extent::{
+    Extent, ExtentMap, FramePart, MAX_FILE_SIZE, Place, decode_extents, encode_extents,
+};
+use shale_index::schema::{Inode, MapRoot};
+
+use crate::Error;
+use crate::frames::{FrameEncoder, Frames};
+
+/// Extents that fit into an inode.
+const INLINE_EXTENTS: usize = 8;
+/// Extents of a leaf at most.
+const LEAF_EXTENTS: usize = 2048;
+/// Commit records after which a file is folded.
+const FOLD_RECORDS: usize = 64;
+/// Extents in the overlay after which a file is folded.
+const FOLD_EXTENTS: usize = 4096;
+
+/// The extents of a file.
+#[derive(Debug)]
+pub(crate) struct FileMap {
+    ino: u64,
+    overlay: ExtentMap,
+    records: usize,
+    root: Option<Root>,
+    /// The leaf used last.
+    recent: Option<(u64, Arc<ExtentMap>)>,
+}
+
+#[derive(Clone, Debug)]
+struct Root {
+    part: FramePart,
+    leaves: Vec<Leaf>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Leaf {
+    start: u64,
+    part: FramePart,
+}
+
+/// A map that was written anew and waits to be committed.
+#[derive(Debug)]
+pub(crate) struct Folded {
+    pub(crate) root: MapRoot,
+    /// Live bytes of packs before and after.
+    pub(crate) packs: BTreeMap<u64, i64>,
+    map: FileMap,
+}
+
+impl FileMap {
+    /// Reads the map of a file from the index.
+    pub(crate) fn load(namespace: &Namespace, frames: &Frames, inode: &Inode) -> Result<Self, Error> {
+        let mut map = match &inode.map {
+            MapRoot::Inline(extents) => Self {
+                ino: inode.ino,
+                overlay: ExtentMap::from_extents(extents.iter().copied()),
+                records: 0,
+                root: None,
+                recent: None,
+            },
+            MapRoot::Segments(part) => Self {
+                ino: inode.ino,
+                overlay: ExtentMap::new(),
+                records: 0,
+                root: Some(Root::read(frames, inode.ino, part)?),
+                recent: None,
+            },
+        };
+        for record in namespace.commit_records(inode.ino)? {
+            map.records += 1;
+            for extent in record.extents {
+                map.lay(extent);
+            }
+        }
+        Ok(map)
+    }
+
+    fn lay(&mut self, extent: Extent) -> Vec<Extent> {
+        // A hole needs to be remembered only where it hides a leaf.
+        if extent.place == Place::Hole && self.root.is_none() {
+            self.overlay.remove(extent.offset, extent.end())
+        } else {
+            self.overlay.insert(extent)
+        }
+    }
+
+    /// Extents between two offsets in order; gaps are holes.
+    pub(crate) fn range(&mut self, frames: &Frames, start: u64, end: u64) -> Result<Vec<Extent>, Error> {
+        let above: Vec<Extent> = self.overlay.range(start, end).collect();
+        if self.root.is_none() {
+            return Ok(above);
+        }
+        let mut all = Vec::with_capacity(above.len());
+        let mut at = start;
+        for extent in above {
+            self.leaf_range(frames, at, extent.offset, &mut all)?;
+            at = extent.end();
+            if extent.place != Place::Hole {
+                all.push(extent);
+            }
+        }
+        self.leaf_range(frames, at, end, &mut all)?;
+        Ok(all)
+    }
+
+    /// Appends what the leaves hold between two offsets.
+    fn leaf_range(
+        &mut self,
+        frames: &Frames,
+        start: u64,
+        end: u64,
+        out: &mut Vec<Extent>,
+    ) -> Result<(), Error> {
+        let Some(root) = &self.root else { return Ok(()) };
+        if start >= end {
+            return Ok(());
+        }
+        let first = root.leaves.partition_point(|leaf| leaf.start <= start).saturating_sub(1);
+        let wanted: Vec<Leaf> =
+            root.leaves[first..].iter().take_while(|leaf| leaf.start < end).copied().collect();
+        for leaf in wanted {
+            let extents = self.leaf(frames, &leaf)?;
+            out.extend(extents.range(start, end));
+        }
+        Ok(())
+    }
+
+    fn leaf(&mut self, frames: &Frames, leaf: &Leaf) -> Result<Arc<ExtentMap>, Error> {
+        if let Some((start, extents)) = &self.recent
+            && *start == leaf.start
+        {
+            return Ok(Arc::clone(extents));
+        }
+        let extents = Arc::new(ExtentMap::from_extents(read_leaf(frames, self.ino, leaf)?));
+        self.recent = Some((leaf.start, Arc::clone(&extents)));
+        Ok(extents)
+    }
+
+    /// The first byte at or after `offset` that has data, below `end`.
+    pub(crate) fn next_data(&mut self, frames: &Frames, offset: u64, end: u64) -> Result<Option<u64>, Error> {
+        const STEP: u64 = 1 << 32;
+        let mut at = offset;
+        while at < end {
+            let stop = at.saturating_add(STEP).min(end);
+            if let Some(extent) =
+                self.range(frames, at, stop)?.iter().find(|e| e.place != Place::Hole)
+            {
+                return Ok(Some(extent.offset));
+            }
+            at = stop;
+        }
+        Ok(None)
+    }
+
+    /// Lays committed extents over the map and returns everything they hide.
+    pub(crate) fn insert(&mut self, frames: &Frames, extents: &[Extent]) -> Result<Vec<Extent>, Error> {
+        let mut hidden = Vec::new();
+        for extent in extents {
+            let mut below = Vec::new();
+            if self.root.is_some() {
+                let mut at = extent.offset;
+                let covered: Vec<Extent> =
+                    self.overlay.range(extent.offset, extent.end()).collect();
+                for cover in covered {
+                    self.leaf_range(frames, at, cover.offset, &mut below)?;
+                    at = cover.end();
+                }
+                self.leaf_range(frames, at, extent.end(), &mut below)?;
+            }
+            hidden.extend(self.lay(*extent));
+            hidden.append(&mut below);
+        }
+        Ok(hidden)
+    }
+
+    /// What the overlay would be as the inline map of an inode, if it is small enough.
+    pub(crate) fn inline_with(&self, extents: &[Extent]) -> Option<Vec<Extent>> {
+        if self.root.is_some() || self.overlay.len() > 4 * INLINE_EXTENTS || extents.len() > 4 * INLINE_EXTENTS {
+            return None;
+        }
+        let mut map = self.overlay.clone();
+        for extent in extents {
+            if extent.place == Place::Hole {
+                map.remove(extent.offset, extent.end());
+            } else {
+                map.insert(*extent);
+            }
+        }
+        (map.len() <= INLINE_EXTENTS).then(|| map.iter().copied().collect())
+    }
+
+    /// Notes that the index holds all of this in the inode, or one more commit record.
+    pub(crate) fn committed(&mut self, inline: bool) {
+        self.records = if inline { 0 } else { self.records + 1 };
+    }
+
+    pub(crate) fn wants_fold(&self) -> bool {
+        self.records >= FOLD_RECORDS || (self.records > 0 && self.overlay.len() >= FOLD_EXTENTS)
+    }
+
+    /// Whether a frame of the map itself is in one of these packs.
+    pub(crate) fn is_mapped_in(&self, packs: &[u64]) -> bool {
+        self.root.as_ref().is_some_and(|root| {
+            packs.contains(&root.part.pack)
+                || root.leaves.iter().any(|leaf| packs.contains(&leaf.part.pack))
+        })
+    }
+
+    /// Writes overlay and leaves as a new set of segments; leaves that nothing changed and that
+    /// are not in `avoid` stay where they are.
+    pub(crate) fn fold(
+        &mut self,
+        frames: &Frames,
+        encoder: &mut FrameEncoder,
+        avoid: &[u64],
+    ) -> Result<Folded, Error> {
+        if self.root.is_none() && self.overlay.len() <= INLINE_EXTENTS {
+            let extents: Vec<Extent> = self.overlay.iter().copied().collect();
+            return Ok(Folded {
+                root: MapRoot::Inline(extents),
+                packs: BTreeMap::new(),
+                map: Self {
+                    ino: self.ino,
+                    overlay: self.overlay.clone(),
+                    records: 0,
+                    root: None,
+                    recent: None,
+                },
+            });
+        }
+        let mut packs = BTreeMap::new();
+        let old = self.root.as_ref().map_or_else(Vec::new, |root| root.leaves.clone());
+        let mut leaves = Vec::new();
+        let mut begin = 0;
+        let bounds: Vec<u64> =
+            old.iter().skip(1).map(|leaf| leaf.start).chain([MAX_FILE_SIZE]).collect();
+        for (i, &end) in bounds.iter().enumerate() {
+            let kept = old.get(i).copied();
+            let changed = self.overlay.range(begin, end).next().is_some()
+                || kept.is_some_and(|leaf| avoid.contains(&leaf.part.pack));
+            match kept {
+                Some(leaf) if !changed => leaves.push(leaf),
+                _ => {
+                    let mut extents = ExtentMap::new();
+                    for extent in self.range(frames, begin, end)? {
+                        extents.insert(extent);
+                    }
+                    let all: Vec<Extent> = extents.iter().copied().collect();
+                    self.write_leaves(frames, encoder, begin, &all, &mut leaves, &mut packs)?;
+                    if let Some(leaf) = kept {
+                        *packs.entry(leaf.part.pack).or_default() -= i64::from(leaf.part.frame_len);
+                    }
+                }
+            }
+            begin = end;
+        }
+        if let Some(root) = &self.root {
+            *packs.entry(root.part.pack).or_default() -= i64::from(root.part.frame_len);
+        }
+        let root = Root::write(frames, encoder, self.ino, leaves)?;
+        *packs.entry(root.part.pack).or_default() += i64::from(root.part.frame_len);
+        Ok(Folded {
+            root: MapRoot::Segments(root.part),
+            packs,
+            map: Self {
+                ino: self.ino,
+                overlay: ExtentMap::new(),
+                records: 0,
+                root: Some(root),
+                recent: None,
+            },
+        })
+    }
+
+    fn write_leaves(
+        &self,
+        frames: &Frames,
+        encoder: &mut FrameEncoder,
+        begin: u64,
+        extents: &[Extent],
+        leaves: &mut Vec<Leaf>,
+        packs: &mut BTreeMap<u64, i64>,
+    ) -> Result<(), Error> {
+        let pieces: Vec<&[Extent]> =
+            if extents.is_empty() { vec![&[]] } else { extents.chunks(LEAF_EXTENTS).collect() };
+        for (i, piece) in pieces.into_iter().enumerate() {
+            let start = if i == 0 { begin } else { piece[0].offset };
+            let mut raw = vec![b'L'];
+            raw.extend_from_slice(&encode_extents(piece));
+            let part =
+                frames.put(encoder, FrameKind::Map, self.ino, start, Effort::Zstd(3), &raw)?;
+            *packs.entry(part.pack).or_default() += i64::from(part.frame_len);
+            leaves.push(Leaf { start, part });
+        }
+        Ok(())
+    }
+
+    /// Takes over a fold that has been committed.
+    pub(crate) fn adopt(&mut self, folded: Folded) {
+        *self = folded.map;
+    }
+
+    /// Calls `visit` with every extent and every frame of the map itself.
+    pub(crate) fn visit(
+        &mut self,
+        frames: &Frames,
+        mut visit: impl FnMut(Visited),
+    ) -> Result<(), Error> {
+        let Some(root) = self.root.clone() else {
+            self.overlay.iter().for_each(|extent| visit(Visited::Extent(*extent)));
+            return Ok(());
+        };
+        visit(Visited::MapFrame(root.part));
+        for (i, leaf) in root.leaves.iter().enumerate() {
+            visit(Visited::MapFrame(leaf.part));
+            let end = root.leaves.get(i + 1).map_or(MAX_FILE_SIZE, |next| next.start);
+            for extent in self.range(frames, leaf.start, end)? {
+                visit(Visited::Extent(extent));
+            }
+        }
+        Ok(())
+    }
+
+    /// Live bytes of packs that this file accounts for.
+    pub(crate) fn usage(&mut self, frames: &Frames) -> Result<BTreeMap<u64, i64>, Error> {
+        let mut usage: BTreeMap<u64, i64> = BTreeMap::new();
+        self.visit(frames, |visited| match visited {
+            Visited::MapFrame(part) => {
+                *usage.entry(part.pack).or_default() += i64::from(part.frame_len);
+            }
+            Visited::Extent(extent) => {
+                if let Place::Frame(part) = extent.place {
+                    *usage.entry(part.pack).or_default() += extent.stored() as i64;
+                }
+            }
+        })?;
+        Ok(usage)
+    }
+}
+
+/// What a walk over a map meets.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Visited {
+    /// A root or leaf segment.
+    MapFrame(FramePart),
+    /// An extent of the file.
+    Extent(Extent),
+}
+
+fn malformed(ino: u64, part: &FramePart) -> Error {
+    Error::Damaged {
+        ino,
+        offset: 0,
+        pack: part.pack,
+        at: part.at,
+        detail: "the map segment does not decode".to_owned(),
+    }
+}
+
+fn read_leaf(frames: &Frames, ino: u64, leaf: &Leaf) -> Result<Vec<Extent>, Error> {
+    let raw = frames.get(&leaf.part, ino, leaf.start)?;
+    raw.strip_prefix(b"L").and_then(decode_extents).ok_or_else(|| malformed(ino, &leaf.part))
+}
+
+impl Root {
+    fn read(frames: &Frames, ino: u64, part: &FramePart) -> Result<Self, Error> {
+        let raw = frames.get(part, ino, 0)?;
+        // A leaf is written like an extent that begins where the leaf does.
+        let extents =
+            raw.strip_prefix(b"R").and_then(decode_extents).ok_or_else(|| malformed(ino, part))?;
+        let mut leaves = Vec::with_capacity(extents.len());
+        for extent in extents {
+            let Place::Frame(part) = extent.place else { return Err(malformed(ino, part)) };
+            leaves.push(Leaf { start: extent.offset, part });
+        }
+        let sorted = leaves.windows(2).all(|pair| pair[0].start < pair[1].start);
+        if leaves.first().is_none_or(|leaf| leaf.start != 0) || !sorted {
+            return Err(malformed(ino, part));
+        }
+        Ok(Self { part: *part, leaves })
+    }
+
+    fn write(
+        frames: &Frames,
+        encoder: &mut FrameEncoder,
+        ino: u64,
+        leaves: Vec<Leaf>,
+    ) -> Result<Self, Error> {
+        let list: Vec<Extent> = leaves
+            .iter()
+            .map(|leaf| Extent { offset: leaf.start, len: 1, place: Place::Frame(leaf.part) })
+            .collect();
+        let mut raw = vec![b'R'];
+        raw.extend_from_slice(&encode_extents(&list));
+        let part = frames.put(encoder, FrameKind::Map, ino, 0, Effort::Zstd(3), &raw)?;
+        Ok(Self { part, leaves })
+    }
+}

@@ -1,0 +1,223 @@
+//! Packs: append-only files of frames.
+//!
+//! ```text
+//! +--------+-------+-------+-- ... --+-----------+---------+
+//! | header | frame | frame |         | directory | trailer |
+//! +--------+-------+-------+-- ... --+-----------+---------+
+//!  64 bytes                            a frame     32 bytes
+//! ```
+//! Directory and trailer are written when the pack is sealed. Between frames there may be bytes
+//! that belong to nothing: an append that failed or was cut short. Only what the index points at
+//! is data.
+
+mod format;
+mod scan;
+mod writer;
+
+pub use format::{DirectoryEntry, PackId};
+pub(crate) use format::{HEADER_LEN, decode_header, read_directory};
+pub(crate) use scan::{Scanned, scan};
+pub(crate) use writer::Appended;
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use shale_backing::{Access, Backing, BackingFile};
+use shale_index::extent::FramePart;
+
+use crate::Error;
+use writer::Writer;
+
+/// Directory of packs in a store.
+pub(crate) const DIR: &str = "packs";
+
+/// Pack files held open for reading at most.
+const OPEN_FILES: usize = 256;
+
+/// A pack is sealed when it has grown to this size, on a device that is large enough.
+const SEAL_BYTES: u64 = 1 << 30;
+/// Smallest size at which a pack is sealed.
+const SEAL_BYTES_MIN: u64 = 4 << 20;
+
+/// All packs of a store: one being appended to, the others to be read.
+#[derive(Debug)]
+pub(crate) struct Packs {
+    backing: Arc<dyn Backing>,
+    writer: Writer,
+    files: Mutex<OpenFiles>,
+    sequence: AtomicU64,
+    /// Live bytes of each pack that has any or that waits to be deleted.
+    live: Mutex<BTreeMap<u64, u64>>,
+}
+
+#[derive(Debug, Default)]
+struct OpenFiles {
+    files: HashMap<u64, (Arc<dyn BackingFile>, u64)>,
+    clock: u64,
+}
+
+impl Packs {
+    pub(crate) fn open(
+        backing: Arc<dyn Backing>,
+        store_id: [u8; 16],
+        session: u64,
+        live: BTreeMap<u64, u64>,
+    ) -> Result<Self, Error> {
+        let capacity = backing.space().map_err(Error::io("query the space of", DIR))?.total;
+        let seal_bytes = (capacity / 64).clamp(SEAL_BYTES_MIN, SEAL_BYTES);
+        Ok(Self {
+            writer: Writer::new(Arc::clone(&backing), store_id, session, seal_bytes),
+            backing,
+            files: Mutex::default(),
+            // Sequences of a later session are above those of an earlier one.
+            sequence: AtomicU64::new(session << 40),
+            live: Mutex::new(live),
+        })
+    }
+
+    /// A number above those of all frames made before.
+    pub(crate) fn next_sequence(&self) -> u64 {
+        self.sequence.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Appends a frame. It is durable after the next successful [`Packs::sync`].
+    pub(crate) fn append(&self, frame: &[u8]) -> Result<Appended, Error> {
+        let (appended, file) = self.writer.append(frame)?;
+        if let Some(file) = file {
+            self.files.lock().insert(appended.pack, file);
+        }
+        Ok(appended)
+    }
+
+    /// Makes every frame durable whose append has returned. The packs for which that failed are
+    /// returned: nothing appended to them since the last success can be relied upon.
+    pub(crate) fn sync(&self) -> Vec<(u64, io::Error)> {
+        self.writer.sync()
+    }
+
+    /// Whether a pack may still be appended to by this process.
+    pub(crate) fn is_active(&self, pack: u64) -> bool {
+        self.writer.is_active(pack)
+    }
+
+    /// Ends the pack that is being appended to; the next append begins another.
+    pub(crate) fn roll(&self) {
+        self.writer.roll();
+    }
+
+    /// Reads a whole frame as it is stored.
+    pub(crate) fn read(&self, part: &FramePart, buf: &mut Vec<u8>) -> Result<(), Error> {
+        buf.clear();
+        buf.resize(part.frame_len as usize, 0);
+        self.file(part.pack)
+            .and_then(|file| file.read_exact_at(buf, part.at))
+            .map_err(Error::io("read", PackId(part.pack).path()))
+    }
+
+    fn file(&self, pack: u64) -> io::Result<Arc<dyn BackingFile>> {
+        if let Some(file) = self.files.lock().get(pack) {
+            return Ok(file);
+        }
+        let file = self.backing.open(&PackId(pack).path(), Access::Read)?;
+        self.files.lock().insert(pack, Arc::clone(&file));
+        Ok(file)
+    }
+
+    /// Opens a pack for scanning.
+    pub(crate) fn open_pack(&self, pack: u64) -> Result<Arc<dyn BackingFile>, Error> {
+        self.file(pack).map_err(Error::io("open", PackId(pack).path()))
+    }
+
+    /// Length of a pack file.
+    pub(crate) fn len(&self, pack: u64) -> Result<u64, Error> {
+        self.open_pack(pack)?.len().map_err(Error::io("query", PackId(pack).path()))
+    }
+
+    /// Follows a commit that changed live bytes.
+    pub(crate) fn account(&self, changes: &BTreeMap<u64, i64>) {
+        let mut live = self.live.lock();
+        for (&pack, &delta) in changes {
+            let bytes = live.entry(pack).or_default();
+            *bytes = bytes.saturating_add_signed(delta);
+        }
+    }
+
+    /// Live bytes of every known pack.
+    pub(crate) fn live(&self) -> BTreeMap<u64, u64> {
+        self.live.lock().clone()
+    }
+
+    /// Packs without any live byte that nobody appends to.
+    pub(crate) fn dead(&self) -> Vec<u64> {
+        let live = self.live.lock();
+        live.iter()
+            .filter(|&(&pack, &bytes)| bytes == 0 && !self.is_active(pack))
+            .map(|(&pack, _)| pack)
+            .collect()
+    }
+
+    /// Deletes the file of a dead pack. Readers that have it open are not disturbed.
+    pub(crate) fn delete(&self, pack: u64) -> Result<(), Error> {
+        self.files.lock().files.remove(&pack);
+        let path = PackId(pack).path();
+        match self.backing.remove_file(&path) {
+            Err(e) if e.kind() != ErrorKind::NotFound => return Err(Error::io("delete", path)(e)),
+            _ => {}
+        }
+        self.live.lock().remove(&pack);
+        Ok(())
+    }
+
+    /// Pack files in the store, with their lengths.
+    pub(crate) fn on_disk(&self) -> Result<Vec<(u64, u64)>, Error> {
+        list(&*self.backing)
+    }
+
+    /// Registers a pack that holds nothing alive, to be deleted like others.
+    pub(crate) fn condemn(&self, pack: u64) {
+        self.live.lock().entry(pack).or_insert(0);
+    }
+}
+
+/// Pack files in a store, with their lengths.
+pub(crate) fn list(backing: &dyn Backing) -> Result<Vec<(u64, u64)>, Error> {
+    let list = |path: &Path| backing.list(path).map_err(Error::io("list", path));
+    let mut packs = Vec::new();
+    for entry in list(Path::new(DIR))? {
+        let Some(session) = PackId::session_of(&entry.name).filter(|_| entry.is_dir) else {
+            continue;
+        };
+        let dir: PathBuf = Path::new(DIR).join(&entry.name);
+        for file in list(&dir)? {
+            if let Some(id) = PackId::parse(session, &file.name).filter(|_| !file.is_dir) {
+                packs.push((id.0, file.len));
+            }
+        }
+    }
+    packs.sort_unstable();
+    Ok(packs)
+}
+
+impl OpenFiles {
+    fn get(&mut self, pack: u64) -> Option<Arc<dyn BackingFile>> {
+        self.clock += 1;
+        let (file, used) = self.files.get_mut(&pack)?;
+        *used = self.clock;
+        Some(Arc::clone(file))
+    }
+
+    fn insert(&mut self, pack: u64, file: Arc<dyn BackingFile>) {
+        if self.files.len() >= OPEN_FILES
+            && let Some(oldest) = self.files.iter().min_by_key(|(_, (_, used))| *used)
+        {
+            let oldest = *oldest.0;
+            self.files.remove(&oldest);
+        }
+        self.clock += 1;
+        self.files.insert(pack, (file, self.clock));
+    }
+}

@@ -1,0 +1,231 @@
+//! Names, header, directory and trailer of a pack.
+//!
+//! ```text
+//! header                                  trailer
+//! offset size field                       offset size field
+//!      0    8 magic "SHALEPK\0"                0    8 magic "SHALEPE\0"
+//!      8    4 format version                   8    8 where the directory frame begins
+//!     12    4 reserved, 0                     16    4 length of the directory frame
+//!     16   16 identity of the store           20    8 pack
+//!     32    8 pack                            28    4 crc32c of bytes 0..28
+//!     40   20 reserved, 0
+//!     60    4 crc32c of bytes 0..60
+//!
+//! directory: per frame 37 bytes: kind 1, inode 8, offset 8, sequence 8, at 4, frame_len 4, raw_len 4
+//! ```
+//! Integers are little-endian.
+
+use std::path::{Path, PathBuf};
+
+use shale_backing::BackingFile;
+use shale_codec::{Decoder, Effort, Encoder, FrameHeader, FrameKind, FrameMeta, Hint};
+
+use super::DIR;
+use crate::Error;
+
+pub(crate) const HEADER_LEN: usize = 64;
+const TRAILER_LEN: usize = 32;
+const HEADER_MAGIC: &[u8; 8] = b"SHALEPK\0";
+const TRAILER_MAGIC: &[u8; 8] = b"SHALEPE\0";
+const VERSION: u32 = 1;
+const ENTRY_LEN: usize = 37;
+
+/// Packs of one session at most.
+const NUMBER_BITS: u32 = 24;
+
+/// A pack: the session that wrote it and a number within that session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PackId(pub u64);
+
+impl PackId {
+    pub(crate) fn new(session: u64, number: u64) -> Self {
+        Self(session << NUMBER_BITS | number)
+    }
+
+    /// The session that wrote it.
+    #[must_use]
+    pub fn session(self) -> u64 {
+        self.0 >> NUMBER_BITS
+    }
+
+    pub(crate) fn session_dir(session: u64) -> PathBuf {
+        Path::new(DIR).join(format!("s{session:08x}"))
+    }
+
+    /// Its file, relative to the store.
+    #[must_use]
+    pub fn path(self) -> PathBuf {
+        let number = self.0 & ((1 << NUMBER_BITS) - 1);
+        Self::session_dir(self.session()).join(format!("{number:06x}.pack"))
+    }
+
+    pub(super) fn session_of(dir: &Path) -> Option<u64> {
+        u64::from_str_radix(dir.to_str()?.strip_prefix('s')?, 16).ok()
+    }
+
+    pub(super) fn parse(session: u64, file: &Path) -> Option<Self> {
+        let number = u64::from_str_radix(file.to_str()?.strip_suffix(".pack")?, 16).ok()?;
+        (number >> NUMBER_BITS == 0).then(|| Self::new(session, number))
+    }
+}
+
+/// A frame as the directory of its pack lists it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DirectoryEntry {
+    /// Where it begins in the pack.
+    pub at: u64,
+    /// Its length as stored.
+    pub frame_len: u32,
+    /// Its length decoded.
+    pub raw_len: u32,
+    /// Whose it is.
+    pub meta: FrameMeta,
+}
+
+impl DirectoryEntry {
+    pub(super) fn new(at: u64, header: &FrameHeader) -> Self {
+        Self { at, frame_len: header.frame_len, raw_len: header.raw_len, meta: header.meta }
+    }
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    let mut word = [0; 4];
+    word.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(word)
+}
+
+fn long(bytes: &[u8], at: usize) -> u64 {
+    let mut long = [0; 8];
+    long.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(long)
+}
+
+pub(super) fn encode_header(store_id: [u8; 16], pack: PackId) -> [u8; HEADER_LEN] {
+    let mut bytes = [0; HEADER_LEN];
+    bytes[..8].copy_from_slice(HEADER_MAGIC);
+    bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    bytes[16..32].copy_from_slice(&store_id);
+    bytes[32..40].copy_from_slice(&pack.0.to_le_bytes());
+    let crc = crc32c::crc32c(&bytes[..60]);
+    bytes[60..].copy_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
+/// Checks a header; the identity of the store and the pack it names.
+pub(crate) fn decode_header(bytes: &[u8; HEADER_LEN]) -> Result<([u8; 16], u64), String> {
+    if &bytes[..8] != HEADER_MAGIC {
+        return Err("no pack header".to_owned());
+    }
+    if word(bytes, 60) != crc32c::crc32c(&bytes[..60]) {
+        return Err("pack header fails its checksum".to_owned());
+    }
+    if word(bytes, 8) != VERSION {
+        return Err(format!("pack format version {} is unknown", word(bytes, 8)));
+    }
+    let mut id = [0; 16];
+    id.copy_from_slice(&bytes[16..32]);
+    Ok((id, long(bytes, 32)))
+}
+
+fn kind_of(code: u8) -> Option<FrameKind> {
+    [FrameKind::Data, FrameKind::Map, FrameKind::Catalog].into_iter().find(|&k| k as u8 == code)
+}
+
+/// Directory frame and trailer that seal a pack of length `end`.
+pub(super) fn encode_footer(
+    pack: PackId,
+    end: u64,
+    entries: &[DirectoryEntry],
+    sequence: u64,
+) -> Result<Vec<u8>, Error> {
+    let mut raw = Vec::with_capacity(entries.len() * ENTRY_LEN);
+    for entry in entries {
+        raw.push(entry.meta.kind as u8);
+        raw.extend_from_slice(&entry.meta.inode.to_le_bytes());
+        raw.extend_from_slice(&entry.meta.offset.to_le_bytes());
+        raw.extend_from_slice(&entry.meta.sequence.to_le_bytes());
+        raw.extend_from_slice(&(entry.at as u32).to_le_bytes());
+        raw.extend_from_slice(&entry.frame_len.to_le_bytes());
+        raw.extend_from_slice(&entry.raw_len.to_le_bytes());
+    }
+    let meta = FrameMeta { kind: FrameKind::Catalog, inode: 0, offset: pack.0, sequence };
+    let mut footer = Vec::new();
+    Encoder::new().encode(&meta, &Hint::Unknown, Effort::Zstd(3), &raw, &mut footer)?;
+    let frame_len = footer.len() as u32;
+    let begin = footer.len();
+    footer.extend_from_slice(TRAILER_MAGIC);
+    footer.extend_from_slice(&end.to_le_bytes());
+    footer.extend_from_slice(&frame_len.to_le_bytes());
+    footer.extend_from_slice(&pack.0.to_le_bytes());
+    let crc = crc32c::crc32c(&footer[begin..]);
+    footer.extend_from_slice(&crc.to_le_bytes());
+    Ok(footer)
+}
+
+/// The directory of a sealed pack; `None` when it is not sealed or the seal is damaged.
+pub(crate) fn read_directory(file: &dyn BackingFile, pack: u64) -> std::io::Result<Option<Vec<DirectoryEntry>>> {
+    let len = file.len()?;
+    if len < (HEADER_LEN + TRAILER_LEN) as u64 {
+        return Ok(None);
+    }
+    let mut trailer = [0; TRAILER_LEN];
+    file.read_exact_at(&mut trailer, len - TRAILER_LEN as u64)?;
+    if &trailer[..8] != TRAILER_MAGIC
+        || word(&trailer, 28) != crc32c::crc32c(&trailer[..28])
+        || long(&trailer, 20) != pack
+    {
+        return Ok(None);
+    }
+    let (at, frame_len) = (long(&trailer, 8), word(&trailer, 16));
+    if at.checked_add(u64::from(frame_len)) != Some(len - TRAILER_LEN as u64) {
+        return Ok(None);
+    }
+    let mut frame = vec![0; frame_len as usize];
+    file.read_exact_at(&mut frame, at)?;
+    let mut raw = Vec::new();
+    if Decoder::new().decode(&frame, &mut raw).is_err() || raw.len() % ENTRY_LEN != 0 {
+        return Ok(None);
+    }
+    Ok(raw.chunks_exact(ENTRY_LEN).map(decode_entry).collect())
+}
+
+fn decode_entry(bytes: &[u8]) -> Option<DirectoryEntry> {
+    Some(DirectoryEntry {
+        meta: FrameMeta {
+            kind: kind_of(bytes[0])?,
+            inode: long(bytes, 1),
+            offset: long(bytes, 9),
+            sequence: long(bytes, 17),
+        },
+        at: u64::from(word(bytes, 25)),
+        frame_len: word(bytes, 29),
+        raw_len: word(bytes, 33),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_leads_back_to_its_pack() {
+        let pack = PackId::new(0x1234, 0x56);
+        let path = pack.path();
+        assert_eq!(path, Path::new("packs/s00001234/000056.pack"));
+        let session = PackId::session_of(Path::new("s00001234")).unwrap();
+        assert_eq!(PackId::parse(session, Path::new("000056.pack")), Some(pack));
+        assert_eq!(PackId::parse(session, Path::new("1000000.pack")), None);
+        assert_eq!(PackId::session_of(Path::new("catalog")), None);
+    }
+
+    #[test]
+    fn a_damaged_header_is_refused() {
+        let good = encode_header([7; 16], PackId(99));
+        assert_eq!(decode_header(&good), Ok(([7; 16], 99)));
+        for byte in 0..HEADER_LEN {
+            let mut bad = good;
+            bad[byte] ^= 1;
+            assert!(decode_header(&bad).is_err(), "byte {byte}");
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Appending to packs.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
+use shale_backing::{Access, Backing, BackingFile};
+use shale_codec::parse_header;
+
+use super::format::{DirectoryEntry, HEADER_LEN, PackId, encode_footer, encode_header};
+use crate::Error;
+
+/// Frames of a pack at most, which bounds its directory.
+const MAX_FRAMES: usize = 65_536;
+
+/// Where a frame was put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Appended {
+    pub(crate) pack: u64,
+    pub(crate) at: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Writer {
+    backing: Arc<dyn Backing>,
+    store_id: [u8; 16],
+    session: u64,
+    seal_bytes: u64,
+    state: Mutex<State>,
+    /// Signalled when the last append to a pack that is to be sealed has ended.
+    idle: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    next_number: u64,
+    /// The pack that gets the next frame.
+    current: Option<u64>,
+    /// Packs not sealed yet: the current one and those that are full.
+    open: BTreeMap<u64, Open>,
+    /// A pack file was created since the last sync of its directory.
+    new_name: bool,
+}
+
+#[derive(Debug)]
+struct Open {
+    file: Arc<dyn BackingFile>,
+    end: u64,
+    frames: Vec<DirectoryEntry>,
+    /// Appends that have a place but are not written yet.
+    writing: usize,
+    /// Something was written since the last sync.
+    dirty: bool,
+}
+
+impl Writer {
+    pub(super) fn new(
+        backing: Arc<dyn Backing>,
+        store_id: [u8; 16],
+        session: u64,
+        seal_bytes: u64,
+    ) -> Self {
+        Self {
+            backing,
+            store_id,
+            session,
+            seal_bytes,
+            state: Mutex::default(),
+            idle: Condvar::new(),
+        }
+    }
+
+    /// Appends a frame. When that began a new pack, its file is returned as well.
+    pub(super) fn append(
+        &self,
+        frame: &[u8],
+    ) -> Result<(Appended, Option<Arc<dyn BackingFile>>), Error> {
+        let header = parse_header(frame)?;
+        let mut state = self.state.lock();
+        let mut fresh = None;
+        let (pack, file, at) = loop {
+            if let Some(pack) = state.current
+                && let Some(open) = state.open.get_mut(&pack)
+            {
+                let room = self.seal_bytes.saturating_sub(open.end);
+                let first = open.end == HEADER_LEN as u64;
+                if (first || room >= frame.len() as u64) && open.frames.len() < MAX_FRAMES {
+                    let at = open.end;
+                    open.end += frame.len() as u64;
+                    open.writing += 1;
+                    break (pack, Arc::clone(&open.file), at);
+                }
+            }
+            state.current = None;
+            let (pack, file) = self.begin(&mut state)?;
+            state.current = Some(pack);
+            fresh = Some(file);
+        };
+        drop(state);
+
+        let written = file.write_all_at(frame, at);
+
+        let mut state = self.state.lock();
+        if let Some(open) = state.open.get_mut(&pack) {
+            open.writing -= 1;
+            open.dirty = true;
+            if written.is_ok() {
+                open.frames.push(DirectoryEntry::new(at, &header));
+            }
+            if open.writing == 0 {
+                self.idle.notify_all();
+            }
+        }
+        if let Err(e) = written {
+            // The bytes stay as garbage that nothing refers to. On a full device the next try
+            // should not begin where this one could not write.
+            if state.current == Some(pack) && e.raw_os_error() != Some(libc::ENOSPC) {
+                state.current = None;
+            }
+            return Err(Error::io("append to", PackId(pack).path())(e));
+        }
+        Ok((Appended { pack, at }, fresh))
+    }
+
+    fn begin(&self, state: &mut State) -> Result<(u64, Arc<dyn BackingFile>), Error> {
+        let pack = PackId::new(self.session, state.next_number);
+        let path = pack.path();
+        let begin = || {
+            self.backing.create_dir_all(path.parent().unwrap_or(Path::new("")))?;
+            let file = self.backing.open(&path, Access::CreateNew)?;
+            file.write_all_at(&encode_header(self.store_id, pack), 0)?;
+            Ok(file)
+        };
+        // A number is not used again, even if the file could not be written.
+        state.next_number += 1;
+        let file: Arc<dyn BackingFile> = begin().map_err(Error::io("create", &path))?;
+        state.new_name = true;
+        let open = Open {
+            file: Arc::clone(&file),
+            end: HEADER_LEN as u64,
+            frames: Vec::new(),
+            writing: 0,
+            dirty: true,
+        };
+        state.open.insert(pack.0, open);
+        Ok((pack.0, file))
+    }
+
+    pub(super) fn is_active(&self, pack: u64) -> bool {
+        self.state.lock().open.contains_key(&pack)
+    }
+
+    pub(super) fn roll(&self) {
+        self.state.lock().current = None;
+    }
+
+    /// Syncs what has been appended, sealing packs that are full. Returns the packs that failed,
+    /// which are abandoned.
+    pub(super) fn sync(&self) -> Vec<(u64, io::Error)> {
+        let mut failed = Vec::new();
+        let (work, new_name) = {
+            let mut state = self.state.lock();
+            let work: Vec<u64> = state.open.iter().filter(|(_, o)| o.dirty).map(|(&p, _)| p).collect();
+            (work, std::mem::take(&mut state.new_name))
+        };
+        if new_name && let Err(e) = self.sync_names() {
+            // Without its name no pack is durable: try again with the next sync.
+            self.state.lock().new_name = true;
+            let kind = e.kind();
+            return work
+                .into_iter()
+                .map(|pack| (pack, e.raw_os_error().map_or(kind.into(), io::Error::from_raw_os_error)))
+                .collect();
+        }
+        for pack in work {
+            if let Err(e) = self.sync_pack(pack) {
+                let mut state = self.state.lock();
+                state.open.remove(&pack);
+                if state.current == Some(pack) {
+                    state.current = None;
+                }
+                failed.push((pack, e));
+            }
+        }
+        failed
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        self.backing.sync_dir(&PackId::session_dir(self.session))?;
+        self.backing.sync_dir(Path::new(super::DIR))
+    }
+
+    fn sync_pack(&self, pack: u64) -> io::Result<()> {
+        let mut state = self.state.lock();
+        let full = state.current != Some(pack);
+        if full {
+            while state.open.get(&pack).is_some_and(|open| open.writing > 0) {
+                self.idle.wait(&mut state);
+            }
+        }
+        let Some(open) = state.open.get_mut(&pack) else { return Ok(()) };
+        open.dirty = false;
+        let file = Arc::clone(&open.file);
+        let seal = full.then(|| (open.end, std::mem::take(&mut open.frames)));
+        drop(state);
+        if let Some((end, mut frames)) = seal {
+            frames.sort_unstable_by_key(|entry| entry.at);
+            // The directory only saves scanning: without it the pack is as good.
+            if let Ok(footer) = encode_footer(PackId(pack), end, &frames, 0)
+                && file.write_all_at(&footer, end).is_err()
+            {
+                file.set_len(end)?;
+            }
+            file.sync_data()?;
+            self.state.lock().open.remove(&pack);
+            return Ok(());
+        }
+        file.sync_data()
+    }
+}
