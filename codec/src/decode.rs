@@ -2,14 +2,27 @@
 #![forbid(unsafe_code)]
 
 use crate::checksum::hash64;
-use crate::frame::{Directory, FrameHeader, NumberMap, Scheme, parse_header};
-use crate::stream::{Filter, StreamDecoder};
-use crate::{Error, shuffle};
+use crate::decimal::FloatWord;
+use crate::frame::{Directory, FrameHeader, NumberMap, Scheme, StreamEntry, parse_header};
+use crate::numeric::{Lane, Lanes, expand, with_lane};
+use crate::residual::{self, ResidualScratch};
+use crate::stream::{self, Coder, Filter, StreamDecoder};
+use crate::word::load_all;
+use crate::{Error, exceptions, shuffle};
 
 /// Turns frames into chunks. Keeps its scratch memory: make one per thread.
 pub struct Decoder {
+    lanes: Lanes,
+    work: Work,
+}
+
+/// Scratch memory that does not depend on the element's width.
+struct Work {
     streams: StreamDecoder,
+    residuals: ResidualScratch,
     columns: Vec<u8>,
+    side: Vec<u8>,
+    excepted: Vec<u8>,
 }
 
 impl Default for Decoder {
@@ -22,8 +35,14 @@ impl Decoder {
     /// A decoder without scratch memory yet.
     pub fn new() -> Self {
         Decoder {
-            streams: StreamDecoder::new(),
-            columns: Vec::new(),
+            lanes: Lanes::default(),
+            work: Work {
+                streams: StreamDecoder::new(),
+                residuals: ResidualScratch::default(),
+                columns: Vec::new(),
+                side: Vec::new(),
+                excepted: Vec::new(),
+            },
         }
     }
 
@@ -144,28 +163,139 @@ impl Decoder {
             out.extend_from_slice(&stored[from..to]);
             return Ok(());
         }
-        if directory.recipe.map != NumberMap::Bytes || directory.recipe.scheme != Scheme::Columns {
-            return Err(Error::Malformed("unsupported recipe"));
-        }
+        out.resize(begin + raw, 0);
+        let target = &mut out[begin..];
+        let mut cursor = Cursor {
+            directory,
+            segment,
+            stream: 0,
+            rest: stored,
+        };
         let width = directory.recipe.width as usize;
-        let n = raw / width;
-        self.columns.resize(raw, 0);
-        let mut rest = stored;
-        for (c, column) in self.columns.chunks_exact_mut(n).enumerate() {
-            let entry = directory.stream(segment, c)?;
-            let (stored, behind) = rest.split_at(entry.stored_len as usize);
-            rest = behind;
-            self.streams.decode(&entry, stored, column)?;
+        if directory.recipe.map == NumberMap::Bytes {
+            let columns = &mut self.work.columns;
+            columns.resize(raw, 0);
+            self.work
+                .streams
+                .columns(&mut cursor, raw / width, columns)?;
+            shuffle::unshuffle(width, columns, target);
+        } else {
+            let work = &mut self.work;
+            with_lane!(self.lanes, width, lane => work.numbers(lane, &mut cursor, target))?;
+        }
+        verify(directory, segment, target)?;
+        out.truncate(begin + to);
+        out.drain(begin..begin + from);
+        Ok(())
+    }
+}
+
+/// Walks through the streams of a segment.
+struct Cursor<'a> {
+    directory: &'a Directory<'a>,
+    segment: usize,
+    stream: usize,
+    rest: &'a [u8],
+}
+
+impl<'a> Cursor<'a> {
+    fn next(&mut self) -> Result<(StreamEntry, &'a [u8]), Error> {
+        let entry = self.directory.stream(self.segment, self.stream)?;
+        self.stream += 1;
+        let (stored, rest) = self
+            .rest
+            .split_at_checked(entry.stored_len as usize)
+            .ok_or(Error::Malformed("stream goes beyond its segment"))?;
+        self.rest = rest;
+        Ok((entry, stored))
+    }
+}
+
+impl StreamDecoder {
+    /// Decodes as many columns of `n` bytes as `columns` has room for.
+    fn columns(
+        &mut self,
+        cursor: &mut Cursor<'_>,
+        n: usize,
+        columns: &mut [u8],
+    ) -> Result<(), Error> {
+        for column in columns.chunks_exact_mut(n) {
+            let (entry, stored) = cursor.next()?;
+            self.decode(&entry, stored, column)?;
             if entry.filter == Filter::Delta {
                 shuffle::undelta(column);
             }
         }
-        out.resize(begin + raw, 0);
-        shuffle::unshuffle(width, &self.columns, &mut out[begin..]);
-        verify(directory, segment, &out[begin..])?;
-        out.truncate(begin + to);
-        out.drain(begin..begin + from);
         Ok(())
+    }
+}
+
+impl Work {
+    fn numbers<W: FloatWord>(
+        &mut self,
+        lane: &mut Lane<W>,
+        cursor: &mut Cursor<'_>,
+        raw: &mut [u8],
+    ) -> Result<(), Error> {
+        let recipe = &cursor.directory.recipe;
+        let n = raw.len() / W::BYTES;
+        lane.words.resize(n, W::default());
+        if recipe.scheme == Scheme::Residuals {
+            let (classes, coded) = cursor.next()?;
+            stream::verify(&classes, coded)?;
+            let (bits, extra) = cursor.next()?;
+            stream::verify(&bits, extra)?;
+            if classes.coder != Coder::Rans
+                || bits.coder != Coder::Raw && bits.coder != Coder::Constant
+                || classes.raw_len as usize != n
+            {
+                return Err(Error::Malformed("residuals by an unexpected coder"));
+            }
+            if bits.coder == Coder::Constant {
+                if bits.raw_len as usize > raw.len() {
+                    return Err(Error::Malformed("more extra bits than the elements have"));
+                }
+                self.side.resize(bits.raw_len as usize, 0);
+                self.streams.decode(&bits, extra, &mut self.side)?;
+                residual::decode(
+                    coded,
+                    &self.side,
+                    recipe.row as usize,
+                    &mut self.residuals,
+                    &mut lane.words,
+                )?;
+            } else {
+                residual::decode(
+                    coded,
+                    extra,
+                    recipe.row as usize,
+                    &mut self.residuals,
+                    &mut lane.words,
+                )?;
+            }
+        } else {
+            self.columns.resize(raw.len(), 0);
+            self.streams.columns(cursor, n, &mut self.columns)?;
+            shuffle::unshuffle(W::BYTES, &self.columns, raw);
+            load_all(raw, false, &mut lane.words);
+        }
+        let (entry, stored) = cursor.next()?;
+        self.side.resize(
+            if recipe.map == NumberMap::Decimal {
+                n
+            } else {
+                0
+            },
+            0,
+        );
+        self.streams.decode(&entry, stored, &mut self.side)?;
+        let (entry, stored) = cursor.next()?;
+        if entry.raw_len as usize > exceptions::max_len(raw.len()) {
+            return Err(Error::Malformed("more exceptions than elements"));
+        }
+        self.excepted.resize(entry.raw_len as usize, 0);
+        self.streams.decode(&entry, stored, &mut self.excepted)?;
+        expand(lane, recipe, &self.side, &self.excepted, raw)
     }
 }
 

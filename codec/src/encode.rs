@@ -1,20 +1,38 @@
 //! A chunk to a frame.
 #![forbid(unsafe_code)]
 
-use crate::checksum::hash64;
+use crate::checksum::{hash32, hash64};
+use crate::decimal::FloatWord;
+use crate::draft::Draft;
+use crate::exceptions;
+use crate::fate::choose_fate;
 use crate::frame::{
-    FrameHeader, FrameMeta, HEADER_LEN, MAX_RAW_LEN, NumberMap, Predictor, Recipe, Scheme,
-    directory_len, put_segment, put_stream, write_header,
+    FrameMeta, HEADER_LEN, MAX_RAW_LEN, NumberMap, Recipe, Scheme, StreamEntry, directory_len,
 };
-use crate::plan::{VERBATIM_SEGMENT, plan};
-use crate::stream::{Fate, Filter, StreamEncoder};
+use crate::numeric::{Lane, Lanes, Residue, reduce, with_lane};
+use crate::plan::{Plan, VERBATIM_SEGMENT, plan};
+use crate::residual::{self, ResidualScratch};
+use crate::stream::{Coder, Fate, Filter, StreamEncoder};
+use crate::word::store_all;
 use crate::{Effort, Error, FrameSummary, Hint, shuffle};
 
 /// Turns chunks into frames. Keeps its scratch memory: make one per thread.
 pub struct Encoder {
+    lanes: Lanes,
+    work: Work,
+    /// The rival of a full trial.
+    rival: Vec<u8>,
+}
+
+/// Scratch memory that does not depend on the element's width.
+struct Work {
     streams: StreamEncoder,
+    residue: Residue,
+    residuals: ResidualScratch,
+    elements: Vec<u8>,
     columns: Vec<u8>,
     deltas: Vec<u8>,
+    extra: Vec<u8>,
 }
 
 impl Default for Encoder {
@@ -27,9 +45,17 @@ impl Encoder {
     /// An encoder without scratch memory yet.
     pub fn new() -> Self {
         Encoder {
-            streams: StreamEncoder::new(),
-            columns: Vec::new(),
-            deltas: Vec::new(),
+            lanes: Lanes::default(),
+            work: Work {
+                streams: StreamEncoder::new(),
+                residue: Residue::default(),
+                residuals: ResidualScratch::default(),
+                elements: Vec::new(),
+                columns: Vec::new(),
+                deltas: Vec::new(),
+                extra: Vec::new(),
+            },
+            rival: Vec::new(),
         }
     }
 
@@ -80,81 +106,59 @@ impl Encoder {
             frame.seal(meta, raw, out);
             return Ok(frame.summary);
         }
-        let recipe = plan(hint, effort, raw);
-        if recipe.scheme == Scheme::Columns {
-            let summary = self.encode_columns(meta, recipe, effort, raw, out)?;
-            let segments = raw.len().div_ceil(VERBATIM_SEGMENT);
-            if out.len() - begin
-                < HEADER_LEN + directory_len(&Recipe::verbatim(0), segments) + raw.len()
-            {
-                return Ok(summary);
-            }
-            out.truncate(begin);
+        let (first, second) = plan(hint, effort, raw);
+        if first.recipe.scheme == Scheme::Verbatim {
+            return Ok(encode_verbatim(meta, raw, out));
         }
-        Ok(encode_verbatim(meta, raw, out))
+        let mut summary = self.encode_plan(meta, &first, effort, raw, out)?;
+        // The sample does not see long repeats, so plain columns get a trial of
+        // their own unless they are out of reach.
+        if let Some(second) =
+            second.filter(|second| effort == Effort::Dense && second.cost < first.cost * 1.5)
+        {
+            let mut rival = std::mem::take(&mut self.rival);
+            rival.clear();
+            let other = self.encode_plan(meta, &second, effort, raw, &mut rival);
+            if let Ok(other) = other {
+                if rival.len() < out.len() - begin {
+                    out.truncate(begin);
+                    out.extend_from_slice(&rival);
+                    summary = other;
+                }
+            }
+            self.rival = rival;
+        }
+        let segments = raw.len().div_ceil(VERBATIM_SEGMENT);
+        let ceiling = HEADER_LEN + directory_len(&Recipe::verbatim(0), segments) + raw.len();
+        if out.len() - begin >= ceiling {
+            out.truncate(begin);
+            return Ok(encode_verbatim(meta, raw, out));
+        }
+        Ok(summary)
     }
 
-    fn encode_columns(
+    fn encode_plan(
         &mut self,
         meta: &FrameMeta,
-        recipe: Recipe,
+        plan: &Plan,
         effort: Effort,
         raw: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<FrameSummary, Error> {
-        debug_assert!(recipe.map == NumberMap::Bytes && recipe.predictor == Predictor::None);
+        let recipe = &plan.recipe;
         let (head, rest) = raw.split_at(recipe.head as usize);
         let (body, tail) = rest.split_at(rest.len() - recipe.tail as usize);
         let segments = body.len().div_ceil(recipe.segment_len as usize);
-        let mut frame = Draft::begin(recipe, segments, out);
+        let mut frame = Draft::begin(*recipe, segments, out);
         frame.edges(head, tail, out);
-        let width = recipe.width as usize;
         for segment in body.chunks(recipe.segment_len as usize) {
             frame.segment(hash64(segment), out);
-            self.columns.resize(segment.len(), 0);
-            shuffle::shuffle(width, segment, &mut self.columns);
-            let n = segment.len() / width;
-            for column in self.columns.chunks_exact(n) {
-                let (fate, filter) = match effort {
-                    Effort::Lz4 => (Fate::Lz4, Filter::None),
-                    Effort::Zstd(level) => (Fate::Zstd(level), Filter::None),
-                    _ => {
-                        self.deltas.resize(n, 0);
-                        shuffle::delta(column, &mut self.deltas);
-                        let plain = entropy(column);
-                        let delta = entropy(&self.deltas);
-                        let filter = if delta < plain {
-                            Filter::Delta
-                        } else {
-                            Filter::None
-                        };
-                        let fate = if plain.min(delta) > 7.9 {
-                            Fate::Raw
-                        } else {
-                            Fate::Entropy
-                        };
-                        let fate = match effort {
-                            Effort::Balanced if fate == Fate::Entropy => Fate::Zstd(1),
-                            Effort::Dense => Fate::Zstd(9),
-                            _ => fate,
-                        };
-                        (
-                            fate,
-                            if fate == Fate::Raw {
-                                Filter::None
-                            } else {
-                                filter
-                            },
-                        )
-                    }
-                };
-                let bytes = if filter == Filter::Delta {
-                    &self.deltas
-                } else {
-                    column
-                };
-                let entry = self.streams.encode(fate, filter, bytes, out)?;
-                frame.stream(&entry, out);
+            if recipe.map == NumberMap::Bytes {
+                self.work
+                    .encode_bytes(&mut frame, recipe, effort, segment, out)?;
+            } else {
+                let work = &mut self.work;
+                with_lane!(self.lanes, recipe.width, lane => work.encode_numbers(lane, &mut frame, plan, effort, segment, out))?;
             }
         }
         frame.seal(meta, raw, out);
@@ -162,18 +166,109 @@ impl Encoder {
     }
 }
 
-fn entropy(bytes: &[u8]) -> f32 {
-    let mut counts = [0u32; 256];
-    for &byte in bytes {
-        counts[byte as usize] += 1;
+impl Work {
+    fn encode_bytes(
+        &mut self,
+        frame: &mut Draft,
+        recipe: &Recipe,
+        effort: Effort,
+        segment: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let width = recipe.width as usize;
+        if width == 1 {
+            return self.encode_columns(frame, effort, segment, true, out);
+        }
+        let mut columns = std::mem::take(&mut self.columns);
+        columns.resize(segment.len(), 0);
+        shuffle::shuffle(width, segment, &mut columns);
+        let n = segment.len() / width;
+        let result = columns
+            .chunks_exact(n)
+            .try_for_each(|column| self.encode_columns(frame, effort, column, true, out));
+        self.columns = columns;
+        result
     }
-    let total = bytes.len() as f32;
-    counts
-        .iter()
-        .filter(|&&c| c > 0)
-        .map(|&c| -(c as f32) * (c as f32 / total).log2())
-        .sum::<f32>()
-        / total
+
+    fn encode_columns(
+        &mut self,
+        frame: &mut Draft,
+        effort: Effort,
+        column: &[u8],
+        may_delta: bool,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let (fate, filter) = choose_fate(effort, column, may_delta);
+        let bytes = if filter == Filter::Delta {
+            self.deltas.resize(column.len(), 0);
+            shuffle::delta(column, &mut self.deltas);
+            &self.deltas
+        } else {
+            column
+        };
+        let entry = self.streams.encode(fate, filter, bytes, out)?;
+        frame.stream(&entry, out);
+        Ok(())
+    }
+
+    fn encode_numbers<W: FloatWord>(
+        &mut self,
+        lane: &mut Lane<W>,
+        frame: &mut Draft,
+        plan: &Plan,
+        effort: Effort,
+        segment: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let recipe = &plan.recipe;
+        reduce(lane, recipe, plan.fill, segment, &mut self.residue);
+        if self.residue.excepted.len() > exceptions::max_len(segment.len()) {
+            return Err(Error::Malformed("too many exceptions"));
+        }
+        if recipe.scheme == Scheme::Residuals {
+            let begin = out.len();
+            residual::encode(
+                &lane.words,
+                recipe.row as usize,
+                &mut self.residuals,
+                out,
+                &mut self.extra,
+            );
+            let entry = StreamEntry {
+                coder: Coder::Rans,
+                filter: Filter::None,
+                raw_len: lane.words.len() as u32,
+                stored_len: (out.len() - begin) as u32,
+                check: hash32(&out[begin..]),
+            };
+            frame.stream(&entry, out);
+            let entry = self
+                .streams
+                .encode(Fate::Raw, Filter::None, &self.extra, out)?;
+            frame.stream(&entry, out);
+        } else {
+            let mut columns = std::mem::take(&mut self.columns);
+            self.elements.resize(segment.len(), 0);
+            store_all(&lane.words, false, &mut self.elements);
+            columns.resize(segment.len(), 0);
+            shuffle::shuffle(W::BYTES, &self.elements, &mut columns);
+            let result = columns
+                .chunks_exact(lane.words.len())
+                .try_for_each(|column| self.encode_columns(frame, effort, column, false, out));
+            self.columns = columns;
+            result?;
+        }
+        let errors = std::mem::take(&mut self.residue.errors);
+        let result = self.encode_columns(frame, effort, &errors, false, out);
+        self.residue.errors = errors;
+        result?;
+        let level = if effort == Effort::Dense { 9 } else { 1 };
+        let entry =
+            self.streams
+                .encode(Fate::Zstd(level), Filter::None, &self.residue.excepted, out)?;
+        frame.stream(&entry, out);
+        Ok(())
+    }
 }
 
 fn encode_verbatim(meta: &FrameMeta, raw: &[u8], out: &mut Vec<u8>) -> FrameSummary {
@@ -184,7 +279,7 @@ fn encode_verbatim(meta: &FrameMeta, raw: &[u8], out: &mut Vec<u8>) -> FrameSumm
         frame.segment(hash64(segment), out);
         out.extend_from_slice(segment);
     }
-    frame.summary.add(crate::stream::Coder::Raw);
+    frame.summary.add(Coder::Raw);
     frame.seal(meta, raw, out);
     frame.summary
 }
@@ -196,61 +291,4 @@ fn constant_width(raw: &[u8]) -> Option<usize> {
         return None;
     }
     [1, 2, 4, 8].into_iter().find(|&width| repeats(width))
-}
-
-/// A frame being written: space for header and directory is set aside first
-/// and filled in as the payload grows behind it.
-struct Draft {
-    begin: usize,
-    directory_len: usize,
-    at: usize,
-    summary: FrameSummary,
-}
-
-impl Draft {
-    fn begin(recipe: Recipe, segments: usize, out: &mut Vec<u8>) -> Self {
-        let begin = out.len();
-        let directory_len = directory_len(&recipe, segments);
-        out.resize(begin + HEADER_LEN + directory_len, 0);
-        let bytes = recipe.to_bytes();
-        let at = begin + HEADER_LEN;
-        out[at..at + bytes.len()].copy_from_slice(&bytes);
-        Draft {
-            begin,
-            directory_len,
-            at: at + bytes.len(),
-            summary: FrameSummary::new(&recipe, 0, 0),
-        }
-    }
-
-    fn edges(&mut self, head: &[u8], tail: &[u8], out: &mut [u8]) {
-        for edge in [head, tail] {
-            out[self.at..self.at + edge.len()].copy_from_slice(edge);
-            self.at += edge.len();
-        }
-    }
-
-    fn segment(&mut self, hash: u64, out: &mut [u8]) {
-        self.at = put_segment(out, self.at, hash);
-    }
-
-    fn stream(&mut self, entry: &crate::frame::StreamEntry, out: &mut [u8]) {
-        self.at = put_stream(out, self.at, entry);
-        self.summary.add(entry.coder);
-    }
-
-    fn seal(&mut self, meta: &FrameMeta, raw: &[u8], out: &mut [u8]) {
-        let directory = self.begin + HEADER_LEN..self.begin + HEADER_LEN + self.directory_len;
-        debug_assert_eq!(self.at, directory.end);
-        let header = FrameHeader {
-            meta: *meta,
-            raw_len: raw.len() as u32,
-            frame_len: (out.len() - self.begin) as u32,
-            directory_len: self.directory_len as u32,
-            directory_hash: hash64(&out[directory]),
-        };
-        out[self.begin..self.begin + HEADER_LEN].copy_from_slice(&write_header(&header));
-        self.summary.raw_len = header.raw_len;
-        self.summary.frame_len = header.frame_len;
-    }
 }

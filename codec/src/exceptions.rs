@@ -49,7 +49,11 @@ impl Exceptions {
             end = start + len;
         }
         let first = element(self.runs[0].0 as usize);
-        let positions = || self.runs.iter().flat_map(|&(start, len)| start as usize..(start + len) as usize);
+        let positions = || {
+            self.runs
+                .iter()
+                .flat_map(|&(start, len)| start as usize..(start + len) as usize)
+        };
         let same = positions().all(|at| element(at) == first);
         out.push(u8::from(same));
         for at in positions().take(if same { 1 } else { usize::MAX }) {
@@ -116,7 +120,9 @@ fn put(out: &mut Vec<u8>, mut value: u32) {
 fn get(stream: &[u8], at: &mut usize) -> Result<u32, Error> {
     let mut value = 0u32;
     for shift in (0..28).step_by(7) {
-        let byte = *stream.get(*at).ok_or(Error::Malformed("exceptions end early"))?;
+        let byte = *stream
+            .get(*at)
+            .ok_or(Error::Malformed("exceptions end early"))?;
         *at += 1;
         value |= u32::from(byte & 0x7F) << shift;
         if byte < 0x80 {

@@ -21,16 +21,26 @@
 //! ```
 
 mod checksum;
+mod decimal;
 mod decode;
+mod draft;
 mod effort;
 mod encode;
 mod error;
+mod exceptions;
+mod fate;
 mod frame;
 mod hint;
+mod numeric;
 mod plan;
+mod predict;
+mod rans;
+mod residual;
+mod sample;
 mod shuffle;
 mod stream;
 mod summary;
+mod word;
 
 pub use decode::Decoder;
 pub use effort::{Effort, ParseEffortError};

@@ -1,38 +1,273 @@
 //! What to do with a chunk, decided from a sample.
 #![forbid(unsafe_code)]
 
-use crate::frame::Recipe;
-use crate::{Effort, Hint};
+use std::ops::Range;
+
+use crate::decimal::FloatWord;
+use crate::frame::{NumberMap, Predictor, Recipe, Scheme, stream_count};
+use crate::sample::{Windows, column_cost, decimal_exponents, fill_value, numeric_cost};
+use crate::{ByteOrder, Effort, ElementKind, Hint};
 
 /// Raw bytes of a verbatim segment: what a small read has to check.
 pub(crate) const VERBATIM_SEGMENT: usize = 128 << 10;
 
-/// Decides the recipe of a chunk; stage one believes the hint.
-pub(crate) fn plan(hint: &Hint<'_>, effort: Effort, raw: &[u8]) -> Recipe {
-    let mut recipe = Recipe::verbatim(VERBATIM_SEGMENT as u32);
-    let width = match effort {
-        Effort::None => return recipe,
-        Effort::Lz4 | Effort::Zstd(_) => 1,
-        _ => match hint {
-            Hint::Unknown => 4,
-            Hint::Elements { width, .. } | Hint::Array { width, .. } => {
-                if (1..=64).contains(width) { *width } else { 1 }
+/// Bits per byte above which a chunk is not worth touching.
+const INCOMPRESSIBLE: f32 = 7.93;
+
+/// The decision.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    pub(crate) recipe: Recipe,
+    /// Bits of the value that marks gaps.
+    pub(crate) fill: Option<u64>,
+    /// Bits per byte to be expected.
+    pub(crate) cost: f32,
+}
+
+/// Decides what to do with a chunk. The second plan, if any, may turn out
+/// better and is worth a full trial if there is time.
+pub(crate) fn plan(hint: &Hint<'_>, effort: Effort, raw: &[u8]) -> (Plan, Option<Plan>) {
+    let verbatim = Plan {
+        recipe: Recipe::verbatim(VERBATIM_SEGMENT as u32),
+        fill: None,
+        cost: 8.0,
+    };
+    match effort {
+        Effort::None => return (verbatim, None),
+        Effort::Lz4 => return (bytes_plan(raw, 1, effort, 0.0), None),
+        Effort::Zstd(_) => return (bytes_plan(raw, 1, effort, 0.0), None),
+        _ => {}
+    }
+    if raw.len() < 64 {
+        return (bytes_plan(raw, 1, effort, 0.0), None);
+    }
+    let windows = match effort {
+        Effort::Fast => Windows::new(raw.len(), 4, 4096),
+        Effort::Balanced => Windows::new(raw.len(), 6, 4096),
+        _ => Windows::new(raw.len(), 10, 4096),
+    };
+    let view = match View::find(hint, raw, &windows) {
+        Some(view) => view,
+        None => return (verbatim, None),
+    };
+    let bytes = bytes_plan(raw, view.width, effort, view.cost);
+    if !view.numeric {
+        return (bytes, None);
+    }
+    let mut search = Search {
+        raw,
+        windows: &windows,
+        effort,
+        view: &view,
+        best: None,
+    };
+    match view.width {
+        1 => search.run::<u8>(),
+        2 => search.run::<u16>(),
+        4 => search.run::<u32>(),
+        _ => search.run::<u64>(),
+    }
+    match search.best {
+        Some(numeric) if numeric.cost < bytes.cost => (numeric, Some(bytes)),
+        Some(numeric) => (bytes, Some(numeric)),
+        None => (bytes, None),
+    }
+}
+
+/// How the chunk's bytes are looked at.
+struct View<'a> {
+    width: usize,
+    /// Kinds to try; none known means all.
+    kind: Option<ElementKind>,
+    big: bool,
+    numeric: bool,
+    shape: &'a [usize],
+    /// Bits per byte as plain columns.
+    cost: f32,
+}
+
+impl<'a> View<'a> {
+    fn find(hint: &Hint<'a>, raw: &[u8], windows: &[Range<usize>]) -> Option<Self> {
+        let (width, kind, order, shape) = match *hint {
+            Hint::Unknown => return Self::guess(raw, windows),
+            Hint::Elements { width, kind, order } => (width, kind, order, &[][..]),
+            Hint::Array {
+                width,
+                kind,
+                order,
+                shape,
+            } => (width, kind, order, shape),
+        };
+        if !(1..=64).contains(&width) || raw.len() < width {
+            return Self::guess(raw, windows);
+        }
+        let (cost, ..) = column_cost(raw, windows, width);
+        if cost > INCOMPRESSIBLE {
+            return None;
+        }
+        Some(View {
+            width,
+            kind: Some(kind),
+            big: order == ByteOrder::Big,
+            numeric: matches!(width, 1 | 2 | 4 | 8) && kind != ElementKind::Opaque,
+            shape,
+            cost,
+        })
+    }
+
+    /// The width with the least entropy; wider ones have to earn it.
+    fn guess(raw: &[u8], windows: &[Range<usize>]) -> Option<Self> {
+        let mut best: Option<(f32, usize, f32, f32)> = None;
+        for width in [1, 4, 8, 2, 12, 24, 16] {
+            let (cost, first, last) = column_cost(raw, windows, width);
+            if best.is_none_or(|(least, ..)| cost < least * 0.985) {
+                best = Some((cost, width, first, last));
             }
+        }
+        let (cost, width, first, last) = best?;
+        if cost > INCOMPRESSIBLE {
+            return None;
+        }
+        Some(View {
+            width,
+            kind: None,
+            // The most significant byte varies least.
+            big: first < last,
+            numeric: matches!(width, 2 | 4 | 8),
+            shape: &[],
+            cost,
+        })
+    }
+}
+
+/// The best numeric recipe.
+struct Search<'a> {
+    raw: &'a [u8],
+    windows: &'a [Range<usize>],
+    effort: Effort,
+    view: &'a View<'a>,
+    best: Option<Plan>,
+}
+
+impl Search<'_> {
+    fn run<W: FloatWord>(&mut self) {
+        let view = self.view;
+        let fill = fill_value::<W>(self.raw, self.windows, view.big);
+        let float = W::BYTES >= 4 && matches!(view.kind, None | Some(ElementKind::Float));
+        let integer = !matches!(view.kind, Some(ElementKind::Float));
+        let mut maps = [None; 4];
+        if float {
+            maps[0] = Some((NumberMap::Ordered, 0));
+            let exponents = decimal_exponents::<W>(self.raw, self.windows, view.big, fill);
+            for (map, exponent) in maps[1..3].iter_mut().zip(exponents) {
+                *map = exponent.map(|exponent| (NumberMap::Decimal, exponent));
+            }
+        }
+        if integer {
+            maps[3] = Some((NumberMap::Integer, 0));
+        }
+        for (map, exponent) in maps.into_iter().flatten() {
+            self.each_predictor(|search, predictor, row, plane| {
+                search.consider::<W>(map, exponent, predictor, row, plane, fill);
+            });
+        }
+    }
+
+    fn each_predictor(&mut self, mut consider: impl FnMut(&mut Self, Predictor, usize, usize)) {
+        consider(self, Predictor::Delta, 0, 0);
+        if self.effort != Effort::Fast {
+            consider(self, Predictor::None, 0, 0);
+        }
+        let elements = self.raw.len() / self.view.width;
+        // Distances between neighbours along each dimension but the fastest.
+        let mut strides = [0; 3];
+        let mut found = 0;
+        let mut stride = 1usize;
+        for &extent in self.view.shape.iter().rev() {
+            stride = stride.saturating_mul(extent);
+            if stride > 1 && stride < elements / 2 && found < strides.len() {
+                strides[found] = stride;
+                found += 1;
+            }
+        }
+        let strides = &strides[..found];
+        for (i, &row) in strides.iter().enumerate() {
+            consider(self, Predictor::Plane, row, 0);
+            consider(self, Predictor::Row, row, 0);
+            for &plane in &strides[i + 1..] {
+                consider(self, Predictor::Cube, row, plane);
+            }
+        }
+        if self.effort == Effort::Dense {
+            consider(self, Predictor::Line, 0, 0);
+            consider(self, Predictor::Xor, 0, 0);
+        }
+    }
+
+    fn consider<W: FloatWord>(
+        &mut self,
+        map: NumberMap,
+        exponent: u8,
+        predictor: Predictor,
+        row: usize,
+        plane: usize,
+        fill: Option<u64>,
+    ) {
+        let mut recipe = Recipe::verbatim(0);
+        recipe.width = W::BYTES as u8;
+        recipe.map = map;
+        recipe.exponent = exponent;
+        recipe.predictor = predictor;
+        recipe.big_endian = self.view.big;
+        recipe.row = row as u32;
+        recipe.plane = plane as u32;
+        recipe.tail = (self.raw.len() % W::BYTES) as u8;
+        let cost = numeric_cost::<W>(self.raw, self.windows, &recipe, fill);
+        let (scheme, bits) = match self.effort {
+            Effort::Fast => (Scheme::Columns, cost.columns),
+            _ => (Scheme::Residuals, cost.residuals),
+        };
+        let cost = bits / (8.0 * W::BYTES as f32) * 8.0;
+        if self.best.is_some_and(|best| best.cost <= cost) || !cost.is_finite() {
+            return;
+        }
+        recipe.scheme = scheme;
+        recipe.streams = stream_count(&recipe) as u8;
+        recipe.segment_len = segment_len(self.raw.len(), W::BYTES, self.effort) as u32;
+        self.best = Some(Plan { recipe, fill, cost });
+    }
+}
+
+/// The chunk as plain byte-columns.
+fn bytes_plan(raw: &[u8], width: usize, effort: Effort, cost: f32) -> Plan {
+    let mut recipe = Recipe::verbatim(VERBATIM_SEGMENT as u32);
+    if raw.len() >= width {
+        recipe.scheme = Scheme::Columns;
+        recipe.width = width as u8;
+        recipe.streams = width as u8;
+        recipe.tail = (raw.len() % width) as u8;
+        recipe.segment_len = segment_len(raw.len(), width, effort) as u32;
+    }
+    Plan {
+        recipe,
+        fill: None,
+        cost,
+    }
+}
+
+/// Columns of a segment are 64 to 128 KiB long, so that small reads stay
+/// cheap; the background pass prefers density.
+fn segment_len(raw_len: usize, width: usize, effort: Effort) -> usize {
+    let elements = match effort {
+        Effort::Dense if raw_len <= 2 << 20 => (2 << 20) / width,
+        Effort::Dense => (1 << 20) / width,
+        Effort::Zstd(10..) => 1 << 20,
+        _ => match width {
+            1 => 128 << 10,
+            2..=4 => 64 << 10,
+            5..=8 => 32 << 10,
+            _ => 16 << 10,
         },
     };
-    if raw.len() < width {
-        return recipe;
-    }
-    recipe.scheme = crate::frame::Scheme::Columns;
-    recipe.width = width as u8;
-    recipe.streams = width as u8;
-    recipe.tail = (raw.len() % width) as u8;
-    let elements = match width {
-        1 => 128 << 10,
-        2 | 4 => 64 << 10,
-        5..=8 => 32 << 10,
-        _ => 16 << 10,
-    };
-    recipe.segment_len = (elements * width) as u32;
-    recipe
+    elements * width
 }

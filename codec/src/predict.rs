@@ -25,7 +25,13 @@ pub(crate) fn strides(predictor: Predictor, row: u32, plane: u32) -> [usize; 3] 
 #[inline(always)]
 pub(crate) fn predicted<W: Word>(strides: [usize; 3], words: &[W], at: usize) -> W {
     // The expansion of 1 - (1-S^a)(1-S^b)(1-S^c) where S^a shifts by a.
-    let get = |back: usize| if back <= at { words[at - back] } else { W::default() };
+    let get = |back: usize| {
+        if back <= at {
+            words[at - back]
+        } else {
+            W::default()
+        }
+    };
     let mut sum = W::default();
     let [a, b, c] = strides;
     for pick in 1..8usize {
@@ -40,13 +46,23 @@ pub(crate) fn predicted<W: Word>(strides: [usize; 3], words: &[W], at: usize) ->
         if unused {
             continue;
         }
-        sum = if pick.count_ones() % 2 == 1 { sum.add(get(back)) } else { sum.sub(get(back)) };
+        sum = if pick.count_ones() % 2 == 1 {
+            sum.add(get(back))
+        } else {
+            sum.sub(get(back))
+        };
     }
     sum
 }
 
 /// Replaces numbers by zigzagged residuals.
-pub(crate) fn residuals<W: Word>(predictor: Predictor, row: u32, plane: u32, words: &mut [W], scratch: &mut Vec<W>) {
+pub(crate) fn residuals<W: Word>(
+    predictor: Predictor,
+    row: u32,
+    plane: u32,
+    words: &mut [W],
+    scratch: &mut Vec<W>,
+) {
     if predictor == Predictor::Xor {
         let mut before = W::default();
         for word in words {
@@ -114,7 +130,9 @@ mod tests {
 
     #[test]
     fn every_predictor_is_undone() {
-        let words: Vec<u32> = (0..1000u32).map(|i| i.wrapping_mul(i).wrapping_mul(2_654_435_769)).collect();
+        let words: Vec<u32> = (0..1000u32)
+            .map(|i| i.wrapping_mul(i).wrapping_mul(2_654_435_769))
+            .collect();
         for predictor in Predictor::ALL {
             for (row, plane) in [(1, 1), (7, 70), (100, 300), (1000, 2000), (999, 5)] {
                 let mut work = words.clone();
@@ -123,7 +141,11 @@ mod tests {
                     let strides = strides(predictor, row, plane);
                     for at in [0, 1, 6, 7, 8, 77, 99, 500, 999] {
                         let expected = words[at].wrapping_sub(predicted(strides, &words, at));
-                        assert_eq!(work[at].unzigzag(), expected, "{predictor:?} {row} {plane} {at}");
+                        assert_eq!(
+                            work[at].unzigzag(),
+                            expected,
+                            "{predictor:?} {row} {plane} {at}"
+                        );
                     }
                 }
                 restore(predictor, row, plane, &mut work);

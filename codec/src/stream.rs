@@ -24,6 +24,8 @@ pub(crate) enum Coder {
     Lz4 = 4,
     /// Zstd.
     Zstd = 5,
+    /// Classes of residuals under range coding; its length is that of the classes.
+    Rans = 6,
 }
 
 impl Coder {
@@ -35,6 +37,7 @@ impl Coder {
             3 => Coder::Entropy,
             4 => Coder::Lz4,
             5 => Coder::Zstd,
+            6 => Coder::Rans,
             _ => return None,
         })
     }
@@ -207,6 +210,19 @@ fn zstd_error(code: zstd_safe::ErrorCode) -> Error {
     }
 }
 
+/// Checks the stored bytes of a stream.
+pub(crate) fn verify(entry: &StreamEntry, stored: &[u8]) -> Result<(), Error> {
+    let found = hash32(stored);
+    if found != entry.check {
+        return Err(Error::Checksum {
+            part: "stream",
+            expected: u64::from(entry.check),
+            found: u64::from(found),
+        });
+    }
+    Ok(())
+}
+
 /// Decompressors with their state.
 pub(crate) struct StreamDecoder {
     zstd: Option<DCtx<'static>>,
@@ -225,20 +241,14 @@ impl StreamDecoder {
         stored: &[u8],
         out: &mut [u8],
     ) -> Result<(), Error> {
-        let found = hash32(stored);
-        if found != entry.check {
-            return Err(Error::Checksum {
-                part: "stream",
-                expected: u64::from(entry.check),
-                found: u64::from(found),
-            });
-        }
+        verify(entry, stored)?;
         if entry.raw_len as usize != out.len() {
             return Err(Error::Malformed("stream of unexpected length"));
         }
         match entry.coder {
             Coder::Raw if stored.len() == out.len() => out.copy_from_slice(stored),
             Coder::Raw => return Err(Error::Malformed("raw stream of a different length")),
+            Coder::Rans => return Err(Error::Malformed("classes where bytes are expected")),
             Coder::Constant => match stored {
                 [byte] => out.fill(*byte),
                 _ => return Err(Error::Malformed("constant stream is not one byte")),

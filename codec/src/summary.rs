@@ -7,13 +7,14 @@ use crate::Error;
 use crate::frame::{Directory, NumberMap, Predictor, Recipe, Scheme, parse_header};
 use crate::stream::Coder;
 
-const CODER_NAMES: [(Coder, &str); 6] = [
+const CODER_NAMES: [(Coder, &str); 7] = [
     (Coder::Raw, "raw"),
     (Coder::Constant, "constant"),
     (Coder::Runs, "runs"),
     (Coder::Entropy, "entropy"),
     (Coder::Lz4, "lz4"),
     (Coder::Zstd, "zstd"),
+    (Coder::Rans, "rans"),
 ];
 
 /// Which transform and coders a frame uses, and what came of it.
@@ -123,7 +124,10 @@ pub fn describe(frame: &[u8]) -> Result<FrameSummary, Error> {
     }
     for segment in 0..directory.segments() {
         for stream in 0..directory.recipe.streams as usize {
-            summary.add(directory.stream(segment, stream)?.coder);
+            let entry = directory.stream(segment, stream)?;
+            if entry.raw_len > 0 {
+                summary.add(entry.coder);
+            }
         }
     }
     Ok(summary)

@@ -29,12 +29,20 @@ macro_rules! word {
             fn load(bytes: &[u8], big: bool) -> Self {
                 let mut word = [0; size_of::<$type>()];
                 word.copy_from_slice(bytes);
-                if big { <$type>::from_be_bytes(word) } else { <$type>::from_le_bytes(word) }
+                if big {
+                    <$type>::from_be_bytes(word)
+                } else {
+                    <$type>::from_le_bytes(word)
+                }
             }
 
             #[inline(always)]
             fn store(self, bytes: &mut [u8], big: bool) {
-                bytes.copy_from_slice(&if big { self.to_be_bytes() } else { self.to_le_bytes() });
+                bytes.copy_from_slice(&if big {
+                    self.to_be_bytes()
+                } else {
+                    self.to_le_bytes()
+                });
             }
 
             #[inline(always)]
@@ -119,12 +127,32 @@ mod tests {
 
     #[test]
     fn flip_orders_floats_and_undoes_itself() {
-        let floats = [f32::NEG_INFINITY, -1e20, -1.0, -f32::MIN_POSITIVE, -0.0, 0.0, 1e-40, 1.0, 1e20];
+        let floats = [
+            f32::NEG_INFINITY,
+            -1e20,
+            -1.0,
+            -f32::MIN_POSITIVE,
+            -0.0,
+            0.0,
+            1e-40,
+            1.0,
+            1e20,
+        ];
         for pair in floats.windows(2) {
-            let [a, b] = [pair[0].to_bits().flip() as i32, pair[1].to_bits().flip() as i32];
+            let [a, b] = [
+                pair[0].to_bits().flip() as i32,
+                pair[1].to_bits().flip() as i32,
+            ];
             assert!(a < b);
         }
-        for bits in [0u64, 1, u64::MAX, 1 << 63, f64::NAN.to_bits(), 0x8000_0000_1234_5678] {
+        for bits in [
+            0u64,
+            1,
+            u64::MAX,
+            1 << 63,
+            f64::NAN.to_bits(),
+            0x8000_0000_1234_5678,
+        ] {
             assert_eq!(bits.flip().flip(), bits);
             assert_eq!(bits.zigzag().unzigzag(), bits);
         }

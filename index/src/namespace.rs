@@ -77,6 +77,18 @@ fn refused<T>(errno: i32) -> Result<T, Error> {
 }
 
 impl Namespace {
+    /// Number of the last session that an engine has seen; 0 for a new one.
+    ///
+    /// # Errors
+    /// When the engine fails.
+    pub fn last_session(kv: &dyn Kv) -> Result<u64, Error> {
+        let counter = keys::counter("session");
+        match kv.get(&counter)? {
+            Some(found) => decode_number(&found.value).ok_or_else(|| damaged(&counter)),
+            None => Ok(0),
+        }
+    }
+
     /// Opens the namespace in an engine and begins a session. An empty engine gets a root
     /// directory that belongs to `owner`.
     ///

@@ -28,8 +28,13 @@ use crate::wait::Waiting;
 pub(crate) fn start(args: &MountArgs, places: &Places, log: Option<&Path>) -> Result<(), Failure> {
     let mut made = Made::default();
     made.store(places)?;
+    let chosen = log.is_some();
     let log = log.map_or_else(|| places.store.join(store_files::LOG), Path::to_owned);
-    let stderr = made.log(&log, args, places)?;
+    let stderr = match made.log(&log) {
+        // A store that is mounted read-only may be unable to have a log.
+        Err(_) if !chosen => Stdio::null(),
+        opened => opened?,
+    };
     let mut child = Command::new(own_program())
         .arg0("shale")
         .args(daemon_arguments(args, places))
@@ -78,7 +83,7 @@ pub(crate) fn start(args: &MountArgs, places: &Places, log: Option<&Path>) -> Re
 
 /// Serves in the foreground until unmounted.
 pub(crate) fn foreground(options: &MountOptions, places: &Places) -> Result<(), Failure> {
-    start_logging("info");
+    start_logging("info,fuser=error");
     let mut made = Made::default();
     made.store(places)?;
     serve(options, true, || {
@@ -101,7 +106,7 @@ pub(crate) fn daemonized(
     let _ = std::env::set_current_dir("/");
     // When started through /proc/self/exe the kernel would list us as "exe".
     let _ = std::fs::write("/proc/self/comm", "shale");
-    start_logging("warn");
+    start_logging("warn,fuser=error");
     let mut told = false;
     let result = prepare().and_then(|options| {
         serve(&options, false, || {
@@ -183,6 +188,7 @@ fn raise_open_files() {
     }
 }
 
+/// fuser warns of every mount that somebody else has unmounted, which is the usual way here.
 fn start_logging(default: &str) {
     let filter = EnvFilter::try_from_env("SHALE_LOG").unwrap_or_else(|_| EnvFilter::new(default));
     let _ = tracing_subscriber::fmt()
@@ -277,8 +283,8 @@ impl Made {
         Ok(())
     }
 
-    /// Opens the log for appending. A store that is mounted read-only may be unable to have one.
-    fn log(&mut self, path: &Path, args: &MountArgs, places: &Places) -> Result<Stdio, Failure> {
+    /// Opens the log for appending.
+    fn log(&mut self, path: &Path) -> Result<Stdio, Failure> {
         let mut options = OpenOptions::new();
         options.append(true).mode(0o600);
         let opened = match options.open(path) {
@@ -291,25 +297,20 @@ impl Made {
             }
             other => other,
         };
-        match opened {
-            Ok(file) => Ok(Stdio::from(file)),
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => self.log(path, args, places),
-            Err(_) if path.starts_with(&places.store) && args.log.is_none() => Ok(Stdio::null()),
-            Err(e) => {
-                let why = reason(&e);
-                Err(Failure::new(
-                    mount_exit::USAGE,
-                    format_args!(
-                        "cannot write the log {}: {why}; give another file with --log",
-                        path.display()
-                    ),
-                ))
-            }
-        }
+        opened.map(Stdio::from).map_err(|e| {
+            Failure::new(
+                mount_exit::USAGE,
+                format_args!(
+                    "cannot write the log {}: {}; give another file with --log",
+                    path.display(),
+                    reason(&e)
+                ),
+            )
+        })
     }
 
     fn keep(&mut self) {
-        *self = Self::default();
+        (self.directory, self.log) = (None, None);
     }
 }
 
@@ -385,12 +386,9 @@ mod tests {
             mountpoint: "/m".into(),
             store_missing: true,
         };
-        let args = MountArgs::default();
-
         let mut made = Made::default();
         made.store(&places("empty")).unwrap();
-        made.log(&dir.path().join("empty/shale.log"), &args, &places("empty"))
-            .unwrap();
+        made.log(&dir.path().join("empty/shale.log")).unwrap();
         drop(made);
         assert!(!dir.path().join("empty").exists());
 

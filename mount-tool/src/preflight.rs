@@ -102,7 +102,7 @@ fn check_store(store: &Path, intent: Intent) -> Result<(PathBuf, bool), Failure>
                 "{} is not empty and is not a ShaleFS store (it holds '{}'); give an empty \
                  directory, or a name that does not exist yet",
                 path.display(),
-                name.display()
+                name.to_string_lossy()
             )));
         }
         if intent.read_only {

@@ -18,7 +18,12 @@ pub(crate) struct Budget {
 
 impl Budget {
     pub(crate) fn new(limit: u64) -> Self {
-        Self { limit, used: Mutex::new(0), freed: Condvar::new(), stalled: AtomicI32::new(0) }
+        Self {
+            limit,
+            used: Mutex::new(0),
+            freed: Condvar::new(),
+            stalled: AtomicI32::new(0),
+        }
     }
 
     /// Takes `bytes`, waiting for others to be written. `pressed` is called before each wait.

@@ -37,7 +37,11 @@ enum Slot {
 
 impl FrameCache {
     pub(crate) fn new(limit: u64) -> Self {
-        Self { limit, state: Mutex::default(), loaded: Condvar::new() }
+        Self {
+            limit,
+            state: Mutex::default(),
+            loaded: Condvar::new(),
+        }
     }
 
     /// The frame at `key`, decoded by `load` unless it is here.
@@ -116,7 +120,9 @@ impl State {
             return;
         }
         while self.bytes + len > limit {
-            let Some((_, oldest)) = self.order.pop_first() else { break };
+            let Some((_, oldest)) = self.order.pop_first() else {
+                break;
+            };
             if let Some(Slot::Ready { data, .. }) = self.entries.remove(&oldest) {
                 self.bytes -= data.capacity() as u64;
             }
@@ -124,7 +130,13 @@ impl State {
         self.clock += 1;
         self.bytes += len;
         self.order.insert(self.clock, key);
-        self.entries.insert(key, Slot::Ready { data, tick: self.clock });
+        self.entries.insert(
+            key,
+            Slot::Ready {
+                data,
+                tick: self.clock,
+            },
+        );
     }
 }
 

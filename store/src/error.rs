@@ -71,15 +71,21 @@ impl Error {
             Self::Index(error) => error.errno(),
             Self::Refused(errno) => *errno,
             Self::Locked { .. } => libc::EBUSY,
-            Self::Damaged { .. }
-            | Self::Codec(_)
-            | Self::NotAStore { .. }
-            | Self::Poisoned => libc::EIO,
+            Self::Damaged { .. } | Self::Codec(_) | Self::NotAStore { .. } | Self::Poisoned => {
+                libc::EIO
+            }
         }
     }
 
-    pub(crate) fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn io(
+        action: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(io::Error) -> Self {
         let path = path.into();
-        move |source| Self::Io { action, path, source }
+        move |source| Self::Io {
+            action,
+            path,
+            source,
+        }
     }
 }

@@ -9,6 +9,7 @@ use shale_index::extent::FramePart;
 use crate::Error;
 use crate::cache::FrameCache;
 use crate::pack::Packs;
+use crate::pins::Pin;
 
 /// The packs of a store, seen as decoded frames.
 #[derive(Debug)]
@@ -34,26 +35,38 @@ pub(crate) struct FrameEncoder {
 
 impl FrameEncoder {
     pub(crate) fn new() -> Self {
-        Self { encoder: Encoder::new(), frame: Vec::new() }
+        Self {
+            encoder: Encoder::new(),
+            frame: Vec::new(),
+        }
     }
 }
 
 impl Frames {
     pub(crate) fn new(packs: Packs, cache_bytes: u64) -> Self {
-        Self { packs, cache: FrameCache::new(cache_bytes), scratch: Mutex::default() }
+        Self {
+            packs,
+            cache: FrameCache::new(cache_bytes),
+            scratch: Mutex::default(),
+        }
     }
 
     /// The decoded frame that `part` is of, which must hold `offset` of inode `ino`.
-    pub(crate) fn get(&self, part: &FramePart, ino: u64, offset: u64) -> Result<Arc<Vec<u8>>, Error> {
-        self.cache.get((part.pack, part.at), || self.load(part, ino, offset))
+    pub(crate) fn get(
+        &self,
+        part: &FramePart,
+        ino: u64,
+        offset: u64,
+    ) -> Result<Arc<Vec<u8>>, Error> {
+        self.cache
+            .get((part.pack, part.at), || self.load(part, ino, offset))
     }
 
     fn load(&self, part: &FramePart, ino: u64, offset: u64) -> Result<Vec<u8>, Error> {
-        let mut scratch = self
-            .scratch
-            .lock()
-            .pop()
-            .unwrap_or_else(|| Scratch { decoder: Decoder::new(), stored: Vec::new() });
+        let mut scratch = self.scratch.lock().pop().unwrap_or_else(|| Scratch {
+            decoder: Decoder::new(),
+            stored: Vec::new(),
+        });
         let result = self.load_with(&mut scratch, part, ino, offset);
         self.scratch.lock().push(scratch);
         result
@@ -66,7 +79,13 @@ impl Frames {
         ino: u64,
         offset: u64,
     ) -> Result<Vec<u8>, Error> {
-        let damaged = |detail: String| Error::Damaged { ino, offset, pack: part.pack, at: part.at, detail };
+        let damaged = |detail: String| Error::Damaged {
+            ino,
+            offset,
+            pack: part.pack,
+            at: part.at,
+            detail,
+        };
         match self.packs.read(part, &mut scratch.stored) {
             Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::UnexpectedEof => {
                 return Err(damaged("the pack ends before it".to_owned()));
@@ -87,7 +106,8 @@ impl Frames {
         Ok(raw)
     }
 
-    /// Encodes and appends a frame; not durable before the packs are synced.
+    /// Encodes and appends a frame; not durable before the packs are synced. The pin keeps its
+    /// pack until the frame has been committed.
     pub(crate) fn put(
         &self,
         encoder: &mut FrameEncoder,
@@ -96,25 +116,44 @@ impl Frames {
         offset: u64,
         effort: Effort,
         raw: &[u8],
-    ) -> Result<FramePart, Error> {
+    ) -> Result<(FramePart, Pin), Error> {
         let sequence = self.packs.next_sequence();
-        let meta = FrameMeta { kind, inode: ino, offset, sequence };
+        let meta = FrameMeta {
+            kind,
+            inode: ino,
+            offset,
+            sequence,
+        };
         encoder.frame.clear();
-        encoder.encoder.encode(&meta, &Hint::Unknown, effort, raw, &mut encoder.frame)?;
-        let appended = self.packs.append(&encoder.frame)?;
-        Ok(FramePart {
+        encoder
+            .encoder
+            .encode(&meta, &Hint::Unknown, effort, raw, &mut encoder.frame)?;
+        let (appended, pin) = self.packs.append(&encoder.frame)?;
+        let part = FramePart {
             pack: appended.pack,
             at: appended.at,
             frame_len: encoder.frame.len() as u32,
             raw_len: raw.len() as u32,
             skip: 0,
-        })
+        };
+        Ok((part, pin))
     }
 
     /// Appends a frame as it is stored elsewhere.
-    pub(crate) fn copy(&self, part: &FramePart, buf: &mut Vec<u8>) -> Result<FramePart, Error> {
+    pub(crate) fn copy(
+        &self,
+        part: &FramePart,
+        buf: &mut Vec<u8>,
+    ) -> Result<(FramePart, Pin), Error> {
         self.packs.read(part, buf)?;
-        let appended = self.packs.append(buf)?;
-        Ok(FramePart { pack: appended.pack, at: appended.at, ..*part })
+        let (appended, pin) = self.packs.append(buf)?;
+        Ok((
+            FramePart {
+                pack: appended.pack,
+                at: appended.at,
+                ..*part
+            },
+            pin,
+        ))
     }
 }

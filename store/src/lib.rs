@@ -1,1 +1,35 @@
-//! placeholder
+//! Chunk buffers, packs, and the pipelines between them.
+//!
+//! ```text
+//! write --> chunks in memory --> workers: frames --> packs --> committer: sync, index commit
+//! read  --> chunks in memory --> decoded frames  --> packs
+//! ```
+//! Data before meaning: a frame is in a pack and the pack is synced before the index refers to
+//! it. Bytes stay in memory until the index has acknowledged them.
+
+mod budget;
+mod cache;
+mod catalog;
+mod commit;
+mod error;
+mod file;
+mod frames;
+mod janitor;
+pub mod lock;
+mod map;
+pub mod pack;
+mod pins;
+mod pipeline;
+mod read;
+mod segs;
+mod space;
+mod store;
+pub mod superblock;
+mod write;
+
+pub use error::Error;
+pub use file::{Failure, File};
+pub use read::Seek;
+pub use shale_codec::Effort;
+pub use shale_index as index;
+pub use store::{Store, StoreOptions};

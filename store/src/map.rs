@@ -28,6 +28,7 @@ use shale_index::schema::{Inode, MapRoot};
 
 use crate::Error;
 use crate::frames::{FrameEncoder, Frames};
+use crate::pins::Pin;
 
 /// Extents that fit into an inode.
 const INLINE_EXTENTS: usize = 8;
@@ -68,11 +69,17 @@ pub(crate) struct Folded {
     /// Live bytes of packs before and after.
     pub(crate) packs: BTreeMap<u64, i64>,
     map: FileMap,
+    /// Keep the new segments until they are committed.
+    _pins: Vec<Pin>,
 }
 
 impl FileMap {
     /// Reads the map of a file from the index.
-    pub(crate) fn load(namespace: &Namespace, frames: &Frames, inode: &Inode) -> Result<Self, Error> {
+    pub(crate) fn load(
+        namespace: &Namespace,
+        frames: &Frames,
+        inode: &Inode,
+    ) -> Result<Self, Error> {
         let mut map = match &inode.map {
             MapRoot::Inline(extents) => Self {
                 ino: inode.ino,
@@ -108,7 +115,12 @@ impl FileMap {
     }
 
     /// Extents between two offsets in order; gaps are holes.
-    pub(crate) fn range(&mut self, frames: &Frames, start: u64, end: u64) -> Result<Vec<Extent>, Error> {
+    pub(crate) fn range(
+        &mut self,
+        frames: &Frames,
+        start: u64,
+        end: u64,
+    ) -> Result<Vec<Extent>, Error> {
         let above: Vec<Extent> = self.overlay.range(start, end).collect();
         if self.root.is_none() {
             return Ok(above);
@@ -134,13 +146,21 @@ impl FileMap {
         end: u64,
         out: &mut Vec<Extent>,
     ) -> Result<(), Error> {
-        let Some(root) = &self.root else { return Ok(()) };
+        let Some(root) = &self.root else {
+            return Ok(());
+        };
         if start >= end {
             return Ok(());
         }
-        let first = root.leaves.partition_point(|leaf| leaf.start <= start).saturating_sub(1);
-        let wanted: Vec<Leaf> =
-            root.leaves[first..].iter().take_while(|leaf| leaf.start < end).copied().collect();
+        let first = root
+            .leaves
+            .partition_point(|leaf| leaf.start <= start)
+            .saturating_sub(1);
+        let wanted: Vec<Leaf> = root.leaves[first..]
+            .iter()
+            .take_while(|leaf| leaf.start < end)
+            .copied()
+            .collect();
         for leaf in wanted {
             let extents = self.leaf(frames, &leaf)?;
             out.extend(extents.range(start, end));
@@ -160,13 +180,20 @@ impl FileMap {
     }
 
     /// The first byte at or after `offset` that has data, below `end`.
-    pub(crate) fn next_data(&mut self, frames: &Frames, offset: u64, end: u64) -> Result<Option<u64>, Error> {
+    pub(crate) fn next_data(
+        &mut self,
+        frames: &Frames,
+        offset: u64,
+        end: u64,
+    ) -> Result<Option<u64>, Error> {
         const STEP: u64 = 1 << 32;
         let mut at = offset;
         while at < end {
             let stop = at.saturating_add(STEP).min(end);
-            if let Some(extent) =
-                self.range(frames, at, stop)?.iter().find(|e| e.place != Place::Hole)
+            if let Some(extent) = self
+                .range(frames, at, stop)?
+                .iter()
+                .find(|e| e.place != Place::Hole)
             {
                 return Ok(Some(extent.offset));
             }
@@ -176,7 +203,11 @@ impl FileMap {
     }
 
     /// Lays committed extents over the map and returns everything they hide.
-    pub(crate) fn insert(&mut self, frames: &Frames, extents: &[Extent]) -> Result<Vec<Extent>, Error> {
+    pub(crate) fn insert(
+        &mut self,
+        frames: &Frames,
+        extents: &[Extent],
+    ) -> Result<Vec<Extent>, Error> {
         let mut hidden = Vec::new();
         for extent in extents {
             let mut below = Vec::new();
@@ -198,7 +229,10 @@ impl FileMap {
 
     /// What the overlay would be as the inline map of an inode, if it is small enough.
     pub(crate) fn inline_with(&self, extents: &[Extent]) -> Option<Vec<Extent>> {
-        if self.root.is_some() || self.overlay.len() > 4 * INLINE_EXTENTS || extents.len() > 4 * INLINE_EXTENTS {
+        if self.root.is_some()
+            || self.overlay.len() > 4 * INLINE_EXTENTS
+            || extents.len() > 4 * INLINE_EXTENTS
+        {
             return None;
         }
         let mut map = self.overlay.clone();
@@ -225,7 +259,10 @@ impl FileMap {
     pub(crate) fn is_mapped_in(&self, packs: &[u64]) -> bool {
         self.root.as_ref().is_some_and(|root| {
             packs.contains(&root.part.pack)
-                || root.leaves.iter().any(|leaf| packs.contains(&leaf.part.pack))
+                || root
+                    .leaves
+                    .iter()
+                    .any(|leaf| packs.contains(&leaf.part.pack))
         })
     }
 
@@ -249,14 +286,23 @@ impl FileMap {
                     root: None,
                     recent: None,
                 },
+                _pins: Vec::new(),
             });
         }
+        let mut pins = Vec::new();
         let mut packs = BTreeMap::new();
-        let old = self.root.as_ref().map_or_else(Vec::new, |root| root.leaves.clone());
+        let old = self
+            .root
+            .as_ref()
+            .map_or_else(Vec::new, |root| root.leaves.clone());
         let mut leaves = Vec::new();
         let mut begin = 0;
-        let bounds: Vec<u64> =
-            old.iter().skip(1).map(|leaf| leaf.start).chain([MAX_FILE_SIZE]).collect();
+        let bounds: Vec<u64> = old
+            .iter()
+            .skip(1)
+            .map(|leaf| leaf.start)
+            .chain([MAX_FILE_SIZE])
+            .collect();
         for (i, &end) in bounds.iter().enumerate() {
             let kept = old.get(i).copied();
             let changed = self.overlay.range(begin, end).next().is_some()
@@ -269,7 +315,11 @@ impl FileMap {
                         extents.insert(extent);
                     }
                     let all: Vec<Extent> = extents.iter().copied().collect();
-                    self.write_leaves(frames, encoder, begin, &all, &mut leaves, &mut packs)?;
+                    for (leaf, pin) in self.write_leaves(frames, encoder, begin, &all)? {
+                        *packs.entry(leaf.part.pack).or_default() += i64::from(leaf.part.frame_len);
+                        leaves.push(leaf);
+                        pins.push(pin);
+                    }
                     if let Some(leaf) = kept {
                         *packs.entry(leaf.part.pack).or_default() -= i64::from(leaf.part.frame_len);
                     }
@@ -280,7 +330,8 @@ impl FileMap {
         if let Some(root) = &self.root {
             *packs.entry(root.part.pack).or_default() -= i64::from(root.part.frame_len);
         }
-        let root = Root::write(frames, encoder, self.ino, leaves)?;
+        let (root, pin) = Root::write(frames, encoder, self.ino, leaves)?;
+        pins.push(pin);
         *packs.entry(root.part.pack).or_default() += i64::from(root.part.frame_len);
         Ok(Folded {
             root: MapRoot::Segments(root.part),
@@ -292,6 +343,7 @@ impl FileMap {
                 root: Some(root),
                 recent: None,
             },
+            _pins: pins,
         })
     }
 
@@ -301,21 +353,28 @@ impl FileMap {
         encoder: &mut FrameEncoder,
         begin: u64,
         extents: &[Extent],
-        leaves: &mut Vec<Leaf>,
-        packs: &mut BTreeMap<u64, i64>,
-    ) -> Result<(), Error> {
-        let pieces: Vec<&[Extent]> =
-            if extents.is_empty() { vec![&[]] } else { extents.chunks(LEAF_EXTENTS).collect() };
+    ) -> Result<Vec<(Leaf, Pin)>, Error> {
+        let mut leaves = Vec::new();
+        let pieces: Vec<&[Extent]> = if extents.is_empty() {
+            vec![&[]]
+        } else {
+            extents.chunks(LEAF_EXTENTS).collect()
+        };
         for (i, piece) in pieces.into_iter().enumerate() {
             let start = if i == 0 { begin } else { piece[0].offset };
             let mut raw = vec![b'L'];
             raw.extend_from_slice(&encode_extents(piece));
-            let part =
-                frames.put(encoder, FrameKind::Map, self.ino, start, Effort::Zstd(3), &raw)?;
-            *packs.entry(part.pack).or_default() += i64::from(part.frame_len);
-            leaves.push(Leaf { start, part });
+            let (part, pin) = frames.put(
+                encoder,
+                FrameKind::Map,
+                self.ino,
+                start,
+                Effort::Zstd(3),
+                &raw,
+            )?;
+            leaves.push((Leaf { start, part }, pin));
         }
-        Ok(())
+        Ok(leaves)
     }
 
     /// Takes over a fold that has been committed.
@@ -330,13 +389,18 @@ impl FileMap {
         mut visit: impl FnMut(Visited),
     ) -> Result<(), Error> {
         let Some(root) = self.root.clone() else {
-            self.overlay.iter().for_each(|extent| visit(Visited::Extent(*extent)));
+            self.overlay
+                .iter()
+                .for_each(|extent| visit(Visited::Extent(*extent)));
             return Ok(());
         };
         visit(Visited::MapFrame(root.part));
         for (i, leaf) in root.leaves.iter().enumerate() {
             visit(Visited::MapFrame(leaf.part));
-            let end = root.leaves.get(i + 1).map_or(MAX_FILE_SIZE, |next| next.start);
+            let end = root
+                .leaves
+                .get(i + 1)
+                .map_or(MAX_FILE_SIZE, |next| next.start);
             for extent in self.range(frames, leaf.start, end)? {
                 visit(Visited::Extent(extent));
             }
@@ -382,25 +446,37 @@ fn malformed(ino: u64, part: &FramePart) -> Error {
 
 fn read_leaf(frames: &Frames, ino: u64, leaf: &Leaf) -> Result<Vec<Extent>, Error> {
     let raw = frames.get(&leaf.part, ino, leaf.start)?;
-    raw.strip_prefix(b"L").and_then(decode_extents).ok_or_else(|| malformed(ino, &leaf.part))
+    raw.strip_prefix(b"L")
+        .and_then(decode_extents)
+        .ok_or_else(|| malformed(ino, &leaf.part))
 }
 
 impl Root {
     fn read(frames: &Frames, ino: u64, part: &FramePart) -> Result<Self, Error> {
         let raw = frames.get(part, ino, 0)?;
         // A leaf is written like an extent that begins where the leaf does.
-        let extents =
-            raw.strip_prefix(b"R").and_then(decode_extents).ok_or_else(|| malformed(ino, part))?;
+        let extents = raw
+            .strip_prefix(b"R")
+            .and_then(decode_extents)
+            .ok_or_else(|| malformed(ino, part))?;
         let mut leaves = Vec::with_capacity(extents.len());
         for extent in extents {
-            let Place::Frame(part) = extent.place else { return Err(malformed(ino, part)) };
-            leaves.push(Leaf { start: extent.offset, part });
+            let Place::Frame(part) = extent.place else {
+                return Err(malformed(ino, part));
+            };
+            leaves.push(Leaf {
+                start: extent.offset,
+                part,
+            });
         }
         let sorted = leaves.windows(2).all(|pair| pair[0].start < pair[1].start);
         if leaves.first().is_none_or(|leaf| leaf.start != 0) || !sorted {
             return Err(malformed(ino, part));
         }
-        Ok(Self { part: *part, leaves })
+        Ok(Self {
+            part: *part,
+            leaves,
+        })
     }
 
     fn write(
@@ -408,14 +484,18 @@ impl Root {
         encoder: &mut FrameEncoder,
         ino: u64,
         leaves: Vec<Leaf>,
-    ) -> Result<Self, Error> {
+    ) -> Result<(Self, Pin), Error> {
         let list: Vec<Extent> = leaves
             .iter()
-            .map(|leaf| Extent { offset: leaf.start, len: 1, place: Place::Frame(leaf.part) })
+            .map(|leaf| Extent {
+                offset: leaf.start,
+                len: 1,
+                place: Place::Frame(leaf.part),
+            })
             .collect();
         let mut raw = vec![b'R'];
         raw.extend_from_slice(&encode_extents(&list));
-        let part = frames.put(encoder, FrameKind::Map, ino, 0, Effort::Zstd(3), &raw)?;
-        Ok(Self { part, leaves })
+        let (part, pin) = frames.put(encoder, FrameKind::Map, ino, 0, Effort::Zstd(3), &raw)?;
+        Ok((Self { part, leaves }, pin))
     }
 }

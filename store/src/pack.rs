@@ -30,6 +30,7 @@ use shale_backing::{Access, Backing, BackingFile};
 use shale_index::extent::FramePart;
 
 use crate::Error;
+use crate::pins::{Pin, Pins};
 use writer::Writer;
 
 /// Directory of packs in a store.
@@ -52,6 +53,7 @@ pub(crate) struct Packs {
     sequence: AtomicU64,
     /// Live bytes of each pack that has any or that waits to be deleted.
     live: Mutex<BTreeMap<u64, u64>>,
+    pins: Arc<Pins>,
 }
 
 #[derive(Debug, Default)]
@@ -67,7 +69,10 @@ impl Packs {
         session: u64,
         live: BTreeMap<u64, u64>,
     ) -> Result<Self, Error> {
-        let capacity = backing.space().map_err(Error::io("query the space of", DIR))?.total;
+        let capacity = backing
+            .space()
+            .map_err(Error::io("query the space of", DIR))?
+            .total;
         let seal_bytes = (capacity / 64).clamp(SEAL_BYTES_MIN, SEAL_BYTES);
         Ok(Self {
             writer: Writer::new(Arc::clone(&backing), store_id, session, seal_bytes),
@@ -76,6 +81,7 @@ impl Packs {
             // Sequences of a later session are above those of an earlier one.
             sequence: AtomicU64::new(session << 40),
             live: Mutex::new(live),
+            pins: Arc::default(),
         })
     }
 
@@ -85,12 +91,12 @@ impl Packs {
     }
 
     /// Appends a frame. It is durable after the next successful [`Packs::sync`].
-    pub(crate) fn append(&self, frame: &[u8]) -> Result<Appended, Error> {
-        let (appended, file) = self.writer.append(frame)?;
+    pub(crate) fn append(&self, frame: &[u8]) -> Result<(Appended, Pin), Error> {
+        let (appended, pin, file) = self.writer.append(frame, &self.pins)?;
         if let Some(file) = file {
             self.files.lock().insert(appended.pack, file);
         }
-        Ok(appended)
+        Ok((appended, pin))
     }
 
     /// Makes every frame durable whose append has returned. The packs for which that failed are
@@ -99,9 +105,14 @@ impl Packs {
         self.writer.sync()
     }
 
-    /// Whether a pack may still be appended to by this process.
-    pub(crate) fn is_active(&self, pack: u64) -> bool {
-        self.writer.is_active(pack)
+    /// Packs that could not be synced at some time: what was not committed then never may be.
+    pub(crate) fn abandoned(&self) -> Vec<u64> {
+        self.writer.abandoned()
+    }
+
+    /// Whether nothing is or will be appended to a pack and nothing in it waits for a commit.
+    pub(crate) fn is_quiet(&self, pack: u64) -> bool {
+        !self.writer.is_active(pack) && !self.pins.is_pinned(pack)
     }
 
     /// Ends the pack that is being appended to; the next append begins another.
@@ -129,12 +140,15 @@ impl Packs {
 
     /// Opens a pack for scanning.
     pub(crate) fn open_pack(&self, pack: u64) -> Result<Arc<dyn BackingFile>, Error> {
-        self.file(pack).map_err(Error::io("open", PackId(pack).path()))
+        self.file(pack)
+            .map_err(Error::io("open", PackId(pack).path()))
     }
 
     /// Length of a pack file.
     pub(crate) fn len(&self, pack: u64) -> Result<u64, Error> {
-        self.open_pack(pack)?.len().map_err(Error::io("query", PackId(pack).path()))
+        self.open_pack(pack)?
+            .len()
+            .map_err(Error::io("query", PackId(pack).path()))
     }
 
     /// Follows a commit that changed live bytes.
@@ -155,7 +169,7 @@ impl Packs {
     pub(crate) fn dead(&self) -> Vec<u64> {
         let live = self.live.lock();
         live.iter()
-            .filter(|&(&pack, &bytes)| bytes == 0 && !self.is_active(pack))
+            .filter(|&(&pack, &bytes)| bytes == 0 && self.is_quiet(pack))
             .map(|(&pack, _)| pack)
             .collect()
     }
@@ -170,11 +184,6 @@ impl Packs {
         }
         self.live.lock().remove(&pack);
         Ok(())
-    }
-
-    /// Pack files in the store, with their lengths.
-    pub(crate) fn on_disk(&self) -> Result<Vec<(u64, u64)>, Error> {
-        list(&*self.backing)
     }
 
     /// Registers a pack that holds nothing alive, to be deleted like others.

@@ -20,7 +20,9 @@ impl Segs {
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &[u8])> {
-        self.pieces.iter().map(|(&offset, piece)| (offset, &piece[..]))
+        self.pieces
+            .iter()
+            .map(|(&offset, piece)| (offset, &piece[..]))
     }
 
     /// Whether one piece covers all from `start` to `end`.
@@ -69,14 +71,19 @@ impl Segs {
     }
 
     fn hidden_by(&self, start: u64, end: u64) -> Vec<u64> {
-        self.pieces.range(start..=end).map(|(&offset, _)| offset).collect()
+        self.pieces
+            .range(start..=end)
+            .map(|(&offset, _)| offset)
+            .collect()
     }
 
     /// Removes pieces and returns what of them reaches beyond `end`.
     fn take_hidden(&mut self, hidden: &[u64], end: u64) -> Vec<u8> {
         let mut tail = Vec::new();
         for &offset in hidden {
-            let Some(mut piece) = self.pieces.remove(&offset) else { continue };
+            let Some(mut piece) = self.pieces.remove(&offset) else {
+                continue;
+            };
             self.bytes -= piece.len() as u64;
             let covered = (end - offset) as usize;
             if piece.len() > covered {
@@ -97,11 +104,20 @@ impl Segs {
     /// Drops what lies between two offsets.
     pub(crate) fn remove(&mut self, start: u64, end: u64) {
         let touched: Vec<u64> = {
-            let first = self.pieces.range(..=start).next_back().map_or(start, |(&o, _)| o);
-            self.pieces.range(first..end.max(first)).map(|(&offset, _)| offset).collect()
+            let first = self
+                .pieces
+                .range(..=start)
+                .next_back()
+                .map_or(start, |(&o, _)| o);
+            self.pieces
+                .range(first..end.max(first))
+                .map(|(&offset, _)| offset)
+                .collect()
         };
         for offset in touched {
-            let Some(mut piece) = self.pieces.remove(&offset) else { continue };
+            let Some(mut piece) = self.pieces.remove(&offset) else {
+                continue;
+            };
             let piece_end = offset + piece.len() as u64;
             if piece_end <= start || offset >= end {
                 self.pieces.insert(offset, piece);
@@ -125,7 +141,11 @@ impl Segs {
     /// reports each range that was filled.
     pub(crate) fn copy_to(&self, start: u64, out: &mut [u8], mut filled: impl FnMut(u64, u64)) {
         let end = start + out.len() as u64;
-        let first = self.pieces.range(..=start).next_back().map_or(start, |(&o, _)| o);
+        let first = self
+            .pieces
+            .range(..=start)
+            .next_back()
+            .map_or(start, |(&o, _)| o);
         for (&offset, piece) in self.pieces.range(first..end.max(first)) {
             let from = offset.max(start);
             let to = (offset + piece.len() as u64).min(end);
@@ -135,6 +155,15 @@ impl Segs {
                 filled(from, to);
             }
         }
+    }
+
+    /// The bytes themselves, when they are one piece of this length.
+    pub(crate) fn into_single(mut self, len: usize) -> Option<Vec<u8>> {
+        if self.pieces.len() != 1 {
+            return None;
+        }
+        let (_, piece) = self.pieces.pop_first()?;
+        (piece.len() == len).then_some(piece)
     }
 
     /// Puts older bytes below these: what is here stays, gaps are filled.
@@ -155,7 +184,11 @@ fn grow(piece: &mut Vec<u8>, data: &[u8], room: usize) {
     let needed = piece.len() + data.len();
     if needed > piece.capacity() {
         // A large write is the beginning of a stream: take the whole chunk at once.
-        let want = if data.len() >= 64 << 10 { room } else { needed.next_power_of_two().min(room) };
+        let want = if data.len() >= 64 << 10 {
+            room
+        } else {
+            needed.next_power_of_two().min(room)
+        };
         piece.reserve_exact(want.max(needed) - piece.len());
     }
     piece.extend_from_slice(data);

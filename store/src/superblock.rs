@@ -46,7 +46,10 @@ impl Superblock {
         let mut id = [0; 16];
         std::fs::File::open("/dev/urandom")?.read_exact(&mut id)?;
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-        Ok(Self { id, created: now.map_or(0, |d| d.as_secs()) })
+        Ok(Self {
+            id,
+            created: now.map_or(0, |d| d.as_secs()),
+        })
     }
 
     fn encode(&self) -> [u8; LEN] {
@@ -67,7 +70,9 @@ impl Superblock {
         if &bytes[..8] != MAGIC {
             return Err("its superblock is not one of ShaleFS".to_owned());
         }
-        let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+        let word = |at: usize| {
+            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
         let version = word(8);
         if version != FORMAT_VERSION {
             return Err(format!(
@@ -87,7 +92,10 @@ impl Superblock {
         id.copy_from_slice(&bytes[16..32]);
         let mut created = [0; 8];
         created.copy_from_slice(&bytes[32..40]);
-        Ok(Self { id, created: u64::from_le_bytes(created) })
+        Ok(Self {
+            id,
+            created: u64::from_le_bytes(created),
+        })
     }
 
     /// Reads the superblock of a store; `None` when there is none.
@@ -101,10 +109,15 @@ impl Superblock {
             Err(e) => return Err(Error::io("open", FILE)(e)),
         };
         let mut bytes = vec![0; LEN + 1];
-        let len = file.read_at(&mut bytes, 0).map_err(Error::io("read", FILE))?;
+        let len = file
+            .read_at(&mut bytes, 0)
+            .map_err(Error::io("read", FILE))?;
         match Self::decode(&bytes[..len]) {
             Ok(superblock) => Ok(Some(superblock)),
-            Err(reason) => Err(Error::NotAStore { path: backing.root().to_owned(), reason }),
+            Err(reason) => Err(Error::NotAStore {
+                path: backing.root().to_owned(),
+                reason,
+            }),
         }
     }
 
@@ -135,7 +148,10 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_is_noticed() {
-        let block = Superblock { id: *b"0123456789abcdef", created: 1_700_000_000 };
+        let block = Superblock {
+            id: *b"0123456789abcdef",
+            created: 1_700_000_000,
+        };
         let bytes = block.encode();
         assert_eq!(Superblock::decode(&bytes), Ok(block));
         for bit in 0..LEN * 8 {
@@ -148,13 +164,17 @@ mod tests {
 
     #[test]
     fn the_format_stays_as_it_is() {
-        let block = Superblock { id: *b"0123456789abcdef", created: 1_700_000_000 };
+        let block = Superblock {
+            id: *b"0123456789abcdef",
+            created: 1_700_000_000,
+        };
         let hex: String = block.encode().iter().map(|b| format!("{b:02x}")).collect();
         assert_eq!(
             hex,
             "5348414c454653000100000000000000303132333435363738396162636465660\
              0f1536500000000000000000000000000000000000000000000000000000000"
-                .to_owned() + &hex[128 - 8..]
+                .to_owned()
+                + &hex[128 - 8..]
         );
     }
 }

@@ -57,7 +57,7 @@ impl Case {
 }
 
 /// True when the suites run on ext4, to prove the tests right.
-pub(crate) fn on_ext4() -> bool {
+pub fn on_ext4() -> bool {
     std::env::var("SHALE_TEST_ON").is_ok_and(|on| on == "ext4")
 }
 

@@ -37,11 +37,11 @@ mod tree;
 
 pub mod versioned;
 
-pub use case::{Case, Fs, note, seed, tally};
+pub use case::{Case, Fs, note, on_ext4, seed, tally};
 pub use cmd::{Cmd, Finished};
 pub use failure::{Context, Failure, Outcome};
 pub use loopdev::{Loop, LoopFs};
-pub use mount::{Mount, alive, shale};
+pub use mount::{Mount, alive, binary, shale};
 pub use rng::Rng;
 pub use suite::{Need, Suite};
 pub use sweep::sweep;

@@ -18,7 +18,8 @@ pub fn shale() -> Cmd {
     Cmd::new(binary())
 }
 
-pub(crate) fn binary() -> PathBuf {
+/// Where that command is.
+pub fn binary() -> PathBuf {
     match std::env::var_os("SHALE_BIN") {
         Some(path) => path.into(),
         None => root().join("target/release/shale"),

@@ -193,7 +193,7 @@ impl Suite {
     }
 
     fn one(&self, test: &Test) -> (Verdict, String) {
-        let (work, output) = match prepare(self.name, test.name) {
+        let (work, output) = match prepare() {
             Ok(prepared) => prepared,
             Err(failure) => return (Verdict::Failed(failure.to_string()), String::new()),
         };
@@ -272,13 +272,10 @@ fn locked<T, R>(mutex: &Mutex<T>, f: impl FnOnce(&mut T) -> R) -> R {
     f(&mut mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
 }
 
-fn prepare(suite: &str, test: &str) -> Outcome<(PathBuf, PathBuf)> {
+fn prepare() -> Outcome<(PathBuf, PathBuf)> {
     let parent = std::env::var_os("SHALE_TEST_TMP").unwrap_or_else(|| "/var/tmp".into());
-    let work = tempfile::Builder::new()
-        .prefix(&format!("shale-{suite}-{test}-"))
-        .tempdir_in(parent)?
-        .keep()
-        .canonicalize()?;
+    // Short, because the path of a socket may have no more than 107 bytes.
+    let work = tempfile::Builder::new().prefix("shale-").tempdir_in(parent)?.keep().canonicalize()?;
     // Other users take part in some tests.
     fs::set_permissions(&work, fs::Permissions::from_mode(0o755))?;
     let output = work.join("output");

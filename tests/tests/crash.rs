@@ -1,1 +1,136 @@
-fn main() {}
+//! kill -9 of the daemon at random moments.
+//!
+//! Writers work on the mount and note what has been acknowledged; the daemon is
+//! killed in the middle of it; then the store must be clean, everything that was
+//! acknowledged must be there byte for byte, and everything else must be an older
+//! or newer version of itself. The same store lives through many rounds.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use shale_tests::{Case, Context, Fs, Outcome, Rng, Suite, ensure, note, seed, tally};
+
+#[path = "crash/writer.rs"]
+mod writer;
+
+use writer::Writer;
+
+const WRITERS: u64 = 4;
+/// Rounds per store, and stores per test: 104 rounds in all.
+const ROUNDS: u64 = 26;
+const STORES: u64 = 2;
+
+fn main() -> ExitCode {
+    Suite::new("crash")
+        .limit(Duration::from_secs(600))
+        .test("killed_at_random_moments", |case| campaign(case, 1, &[]))
+        .test("killed_with_small_chunks_and_little_memory", |case| {
+            campaign(case, 2, &["--chunk", "64K", "--memory", "16M"])
+        })
+        .run()
+}
+
+fn campaign(case: &Case, salt: u64, options: &[&str]) -> Outcome {
+    let seed = seed()?;
+    let mut rng = Rng::new(seed ^ salt);
+    let (mut rounds, mut checked, mut acknowledged) = (0, 0, 0);
+    for store in 0..STORES {
+        let mut fs = if shale_tests::on_ext4() {
+            Fs::Ext4(case.loop_fs(&format!("fs{store}"), shale_tests::LoopFs::Ext4, 4 << 30)?)
+        } else {
+            Fs::Shale(case.mount(&format!("fs{store}"), options)?)
+        };
+        let mut writers = Vec::new();
+        for number in 0..WRITERS {
+            writers.push(Writer::new(fs.path().join(format!("writer-{number}")), number, rng.next_u64())?);
+        }
+        for round in 0..ROUNDS {
+            writers = one_round(&mut fs, writers, &mut rng)
+                .doing(format!("store {store}, round {round}, seed {seed}"))?;
+            for writer in &mut writers {
+                checked += writer
+                    .verify()
+                    .doing(format!("store {store}, after round {round}, seed {seed}"))?;
+                acknowledged += writer.take_acknowledged();
+            }
+            rounds += 1;
+        }
+        // Whatever was recovered last is still there after an orderly unmount.
+        fs.refresh()?;
+        for writer in &mut writers {
+            writer.verify().doing(format!("store {store}, at the end, seed {seed}"))?;
+        }
+        fs.finish()?;
+    }
+    note(format!("{rounds} rounds, {acknowledged} acknowledged fsyncs, {checked} files checked"));
+    ensure!(acknowledged > rounds * 5, "only {acknowledged} fsyncs in {rounds} rounds: nothing was tested");
+    ensure!(checked > rounds * 5, "only {checked} files in {rounds} rounds: nothing was tested");
+    tally(&format!("kill -9 with {options:?}: rounds"), rounds, rounds, 0);
+    Ok(())
+}
+
+/// Lets the writers work, kills the daemon, checks the store and mounts it again.
+fn one_round(fs: &mut Fs, writers: Vec<Writer>, rng: &mut Rng) -> Outcome<Vec<Writer>> {
+    let stop = AtomicBool::new(false);
+    // Early as well as late: the first moments after a mount are moments, too.
+    let delay = if rng.one_in(4) { rng.below(60) } else { rng.between(60, 900) };
+    let writers = std::thread::scope(|scope| -> Outcome<Vec<Writer>> {
+        let running: Vec<_> = writers
+            .into_iter()
+            .map(|mut writer| {
+                let stop = &stop;
+                scope.spawn(move || {
+                    let result = writer.work(stop);
+                    (writer, result)
+                })
+            })
+            .collect();
+        std::thread::sleep(Duration::from_millis(delay));
+        stop.store(true, Ordering::SeqCst);
+        let killed = match fs.shale() {
+            Some(mount) => mount.kill9(),
+            None => Ok(()),
+        };
+        let mut writers = Vec::new();
+        for handle in running {
+            let (writer, result) = handle.join().expect("a writer panicked");
+            result?;
+            writers.push(writer);
+        }
+        killed?;
+        Ok(writers)
+    })?;
+    if let Some(mount) = fs.shale() {
+        mount.detach();
+        mount.fsck_is_clean()?;
+        // Recovery is interrupted as well, now and then.
+        if rng.one_in(5) {
+            let mut child = mount.start_foreground()?;
+            std::thread::sleep(Duration::from_millis(rng.below(80)));
+            child.kill()?;
+            child.wait()?;
+            mount.detach();
+            mount.fsck_is_clean()?;
+        }
+        mount.start()?;
+    }
+    Ok(writers)
+}
+
+/// All files below the writer's two directories: where, and what is in them.
+fn read_files(top: &std::path::Path) -> Outcome<BTreeMap<PathBuf, Vec<u8>>> {
+    let mut found = BTreeMap::new();
+    for directory in ["a", "b"] {
+        let path = top.join(directory);
+        for entry in fs::read_dir(&path).doing(format!("listing {}", path.display()))? {
+            let path = entry?.path();
+            let bytes = fs::read(&path).doing(format!("reading {}", path.display()))?;
+            found.insert(path.strip_prefix(top)?.to_path_buf(), bytes);
+        }
+    }
+    Ok(found)
+}

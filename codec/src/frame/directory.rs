@@ -49,6 +49,20 @@ pub(crate) fn directory_len(recipe: &Recipe, segments: usize) -> usize {
         + segments * (SEGMENT_LEN + recipe.streams as usize * STREAM_LEN)
 }
 
+/// Streams that a segment of a recipe has.
+///
+/// Columns of bytes: one per column. Columns of numbers: one per column, the
+/// errors of decimals, the exceptions. Residuals: classes, extra bits, errors,
+/// exceptions.
+pub(crate) fn stream_count(recipe: &Recipe) -> usize {
+    match (recipe.scheme, recipe.map) {
+        (Scheme::Verbatim | Scheme::Constant, _) => 0,
+        (Scheme::Columns, NumberMap::Bytes) => recipe.width as usize,
+        (Scheme::Columns, _) => recipe.width as usize + 2,
+        (Scheme::Residuals, _) => 4,
+    }
+}
+
 /// Writes a segment's hash at `at`; returns where its first entry goes.
 pub(crate) fn put_segment(bytes: &mut [u8], at: usize, hash: u64) -> usize {
     bytes[at..at + 8].copy_from_slice(&hash.to_le_bytes());
@@ -167,8 +181,15 @@ impl<'a> Directory<'a> {
             {
                 Err(Error::Malformed("segments are not whole elements"))
             }
-            Scheme::Columns if recipe.map == NumberMap::Bytes && recipe.streams != recipe.width => {
-                Err(Error::Malformed("number of columns is not the width"))
+            Scheme::Columns | Scheme::Residuals
+                if recipe.streams as usize != stream_count(recipe) =>
+            {
+                Err(Error::Malformed(
+                    "number of streams does not match the recipe",
+                ))
+            }
+            Scheme::Residuals if !numeric => {
+                Err(Error::Malformed("residuals of what is not a number"))
             }
             _ => Ok(()),
         }

@@ -22,7 +22,9 @@ mod directory;
 mod header;
 mod recipe;
 
-pub(crate) use directory::{Directory, StreamEntry, directory_len, put_segment, put_stream};
+pub(crate) use directory::{
+    Directory, StreamEntry, directory_len, put_segment, put_stream, stream_count,
+};
 pub(crate) use header::write_header;
 pub use header::{FrameHeader, FrameKind, FrameMeta, HEADER_LEN, MAGIC, MAX_RAW_LEN, parse_header};
 pub(crate) use recipe::{NumberMap, Predictor, Recipe, Scheme};

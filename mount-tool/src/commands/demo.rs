@@ -72,7 +72,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode, Failure> {
         scratch.keep();
     } else {
         interrupt.check()?;
-        scratch.unmount()?;
+        scratch.finish()?;
         print("\nunmounted and removed; KEEP=1 leaves it up to try\n")?;
     }
     Ok(ExitCode::SUCCESS)

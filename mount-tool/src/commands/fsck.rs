@@ -83,10 +83,56 @@ fn render(report: &FsckReport, store: &Path) -> String {
         .count();
     let repaired = report.problems.len() - left;
     let store = store.display();
+    let problems = |count: usize| match count {
+        1 => "1 problem".to_owned(),
+        _ => format!("{count} problems"),
+    };
     let _ = match (left, repaired) {
         (0, 0) => writeln!(text, "{store}: clean"),
-        (0, _) => writeln!(text, "{store}: {repaired} problems, all repaired"),
-        _ => writeln!(text, "{store}: {left} problems left, {repaired} repaired"),
+        (0, _) => writeln!(text, "{store}: {} repaired", problems(repaired)),
+        (_, 0) => writeln!(text, "{store}: {} left", problems(left)),
+        _ => writeln!(
+            text,
+            "{store}: {} left, {repaired} repaired",
+            problems(left)
+        ),
     };
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::Problem;
+
+    fn report(repaired: &[bool]) -> FsckReport {
+        let problem = |&repaired: &bool| Problem {
+            what: "checksum differs".to_owned(),
+            file: Some("run/a\nb.nc".to_owned()),
+            offset: Some(1 << 20),
+            repaired,
+        };
+        FsckReport {
+            problems: repaired.iter().map(problem).collect(),
+        }
+    }
+
+    #[test]
+    fn exit_codes_are_those_of_fsck() {
+        assert_eq!(status(&report(&[])), 0);
+        assert_eq!(status(&report(&[true, true])), 1);
+        assert_eq!(status(&report(&[true, false])), 4);
+    }
+
+    #[test]
+    fn a_problem_names_file_and_offset() {
+        let text = render(&report(&[true, false]), Path::new("/s"));
+        let expected = "\
+checksum differs: run/a\\nb.nc at offset 1048576 (repaired)
+checksum differs: run/a\\nb.nc at offset 1048576
+/s: 1 problem left, 1 repaired
+";
+        assert_eq!(text, expected);
+        assert_eq!(render(&report(&[]), Path::new("/s")), "/s: clean\n");
+    }
 }

@@ -36,10 +36,7 @@ impl Interrupt {
 
     pub(crate) fn check(&self) -> Result<(), Failure> {
         if self.0.load(Ordering::Relaxed) {
-            return Err(Failure::new(
-                exit::INTERRUPTED,
-                "interrupted; everything was removed",
-            ));
+            return Err(Failure::new(exit::INTERRUPTED, "interrupted"));
         }
         Ok(())
     }

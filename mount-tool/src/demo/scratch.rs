@@ -111,6 +111,12 @@ impl Scratch {
         self.keep = true;
     }
 
+    /// Removes everything, and says so if that fails.
+    pub(crate) fn finish(mut self) -> Result<(), Failure> {
+        self.keep = true;
+        self.remove()
+    }
+
     fn remove(&mut self) -> Result<(), Failure> {
         if self.mounted {
             self.unmount()?;

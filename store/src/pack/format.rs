@@ -83,8 +83,13 @@ pub struct DirectoryEntry {
 }
 
 impl DirectoryEntry {
-    pub(super) fn new(at: u64, header: &FrameHeader) -> Self {
-        Self { at, frame_len: header.frame_len, raw_len: header.raw_len, meta: header.meta }
+    pub(crate) fn new(at: u64, header: &FrameHeader) -> Self {
+        Self {
+            at,
+            frame_len: header.frame_len,
+            raw_len: header.raw_len,
+            meta: header.meta,
+        }
     }
 }
 
@@ -128,7 +133,9 @@ pub(crate) fn decode_header(bytes: &[u8; HEADER_LEN]) -> Result<([u8; 16], u64),
 }
 
 fn kind_of(code: u8) -> Option<FrameKind> {
-    [FrameKind::Data, FrameKind::Map, FrameKind::Catalog].into_iter().find(|&k| k as u8 == code)
+    [FrameKind::Data, FrameKind::Map, FrameKind::Catalog]
+        .into_iter()
+        .find(|&k| k as u8 == code)
 }
 
 /// Directory frame and trailer that seal a pack of length `end`.
@@ -148,7 +155,12 @@ pub(super) fn encode_footer(
         raw.extend_from_slice(&entry.frame_len.to_le_bytes());
         raw.extend_from_slice(&entry.raw_len.to_le_bytes());
     }
-    let meta = FrameMeta { kind: FrameKind::Catalog, inode: 0, offset: pack.0, sequence };
+    let meta = FrameMeta {
+        kind: FrameKind::Catalog,
+        inode: 0,
+        offset: pack.0,
+        sequence,
+    };
     let mut footer = Vec::new();
     Encoder::new().encode(&meta, &Hint::Unknown, Effort::Zstd(3), &raw, &mut footer)?;
     let frame_len = footer.len() as u32;
@@ -163,7 +175,10 @@ pub(super) fn encode_footer(
 }
 
 /// The directory of a sealed pack; `None` when it is not sealed or the seal is damaged.
-pub(crate) fn read_directory(file: &dyn BackingFile, pack: u64) -> std::io::Result<Option<Vec<DirectoryEntry>>> {
+pub(crate) fn read_directory(
+    file: &dyn BackingFile,
+    pack: u64,
+) -> std::io::Result<Option<Vec<DirectoryEntry>>> {
     let len = file.len()?;
     if len < (HEADER_LEN + TRAILER_LEN) as u64 {
         return Ok(None);

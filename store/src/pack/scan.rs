@@ -35,13 +35,18 @@ pub(crate) fn scan(file: &dyn BackingFile, mut found: impl FnMut(Scanned)) -> io
     while at < len {
         let sound = if at + FRAME_HEADER_LEN as u64 <= len {
             file.read_exact_at(&mut header, at)?;
-            parse_header(&header).ok().filter(|h| at + u64::from(h.frame_len) <= len)
+            parse_header(&header)
+                .ok()
+                .filter(|h| at + u64::from(h.frame_len) <= len)
         } else {
             None
         };
         if let Some(header) = sound {
             if let Some(begin) = gap.take() {
-                found(Scanned::Gap { at: begin, len: at - begin });
+                found(Scanned::Gap {
+                    at: begin,
+                    len: at - begin,
+                });
             }
             let frame_len = u64::from(header.frame_len);
             found(Scanned::Frame { at, header });
@@ -52,7 +57,10 @@ pub(crate) fn scan(file: &dyn BackingFile, mut found: impl FnMut(Scanned)) -> io
         }
     }
     if let Some(begin) = gap {
-        found(Scanned::Gap { at: begin, len: len - begin });
+        found(Scanned::Gap {
+            at: begin,
+            len: len - begin,
+        });
     }
     Ok(())
 }

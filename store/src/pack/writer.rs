@@ -1,6 +1,6 @@
 //! Appending to packs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use shale_codec::parse_header;
 
 use super::format::{DirectoryEntry, HEADER_LEN, PackId, encode_footer, encode_header};
 use crate::Error;
+use crate::pins::{Pin, Pins};
 
 /// Frames of a pack at most, which bounds its directory.
 const MAX_FRAMES: usize = 65_536;
@@ -40,6 +41,8 @@ struct State {
     current: Option<u64>,
     /// Packs not sealed yet: the current one and those that are full.
     open: BTreeMap<u64, Open>,
+    /// Packs that could not be synced.
+    abandoned: BTreeSet<u64>,
     /// A pack file was created since the last sync of its directory.
     new_name: bool,
 }
@@ -76,7 +79,8 @@ impl Writer {
     pub(super) fn append(
         &self,
         frame: &[u8],
-    ) -> Result<(Appended, Option<Arc<dyn BackingFile>>), Error> {
+        pins: &Arc<Pins>,
+    ) -> Result<(Appended, Pin, Option<Arc<dyn BackingFile>>), Error> {
         let header = parse_header(frame)?;
         let mut state = self.state.lock();
         let mut fresh = None;
@@ -98,6 +102,8 @@ impl Writer {
             state.current = Some(pack);
             fresh = Some(file);
         };
+        // Pinned before anybody can find the pack sealed and empty.
+        let pin = pins.pin(pack);
         drop(state);
 
         let written = file.write_all_at(frame, at);
@@ -114,21 +120,22 @@ impl Writer {
             }
         }
         if let Err(e) = written {
-            // The bytes stay as garbage that nothing refers to. On a full device the next try
-            // should not begin where this one could not write.
+            // The bytes stay as garbage that nothing refers to. A full device may have room for
+            // the next frame; after any other error another file is more likely to work.
             if state.current == Some(pack) && e.raw_os_error() != Some(libc::ENOSPC) {
                 state.current = None;
             }
             return Err(Error::io("append to", PackId(pack).path())(e));
         }
-        Ok((Appended { pack, at }, fresh))
+        Ok((Appended { pack, at }, pin, fresh))
     }
 
     fn begin(&self, state: &mut State) -> Result<(u64, Arc<dyn BackingFile>), Error> {
         let pack = PackId::new(self.session, state.next_number);
         let path = pack.path();
         let begin = || {
-            self.backing.create_dir_all(path.parent().unwrap_or(Path::new("")))?;
+            self.backing
+                .create_dir_all(path.parent().unwrap_or(Path::new("")))?;
             let file = self.backing.open(&path, Access::CreateNew)?;
             file.write_all_at(&encode_header(self.store_id, pack), 0)?;
             Ok(file)
@@ -152,6 +159,10 @@ impl Writer {
         self.state.lock().open.contains_key(&pack)
     }
 
+    pub(super) fn abandoned(&self) -> Vec<u64> {
+        self.state.lock().abandoned.iter().copied().collect()
+    }
+
     pub(super) fn roll(&self) {
         self.state.lock().current = None;
     }
@@ -162,7 +173,12 @@ impl Writer {
         let mut failed = Vec::new();
         let (work, new_name) = {
             let mut state = self.state.lock();
-            let work: Vec<u64> = state.open.iter().filter(|(_, o)| o.dirty).map(|(&p, _)| p).collect();
+            let work: Vec<u64> = state
+                .open
+                .iter()
+                .filter(|(_, o)| o.dirty)
+                .map(|(&p, _)| p)
+                .collect();
             (work, std::mem::take(&mut state.new_name))
         };
         if new_name && let Err(e) = self.sync_names() {
@@ -171,13 +187,20 @@ impl Writer {
             let kind = e.kind();
             return work
                 .into_iter()
-                .map(|pack| (pack, e.raw_os_error().map_or(kind.into(), io::Error::from_raw_os_error)))
+                .map(|pack| {
+                    (
+                        pack,
+                        e.raw_os_error()
+                            .map_or(kind.into(), io::Error::from_raw_os_error),
+                    )
+                })
                 .collect();
         }
         for pack in work {
             if let Err(e) = self.sync_pack(pack) {
                 let mut state = self.state.lock();
                 state.open.remove(&pack);
+                state.abandoned.insert(pack);
                 if state.current == Some(pack) {
                     state.current = None;
                 }
@@ -200,7 +223,9 @@ impl Writer {
                 self.idle.wait(&mut state);
             }
         }
-        let Some(open) = state.open.get_mut(&pack) else { return Ok(()) };
+        let Some(open) = state.open.get_mut(&pack) else {
+            return Ok(());
+        };
         open.dirty = false;
         let file = Arc::clone(&open.file);
         let seal = full.then(|| (open.end, std::mem::take(&mut open.frames)));

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::OFlags;
 use shale_tests::{Case, Cmd, Outcome, Rng, ensure, ensure_eq};
 
-pub fn append_from_two_handles(case: &Case) -> Outcome {
+pub(crate) fn append_from_two_handles(case: &Case) -> Outcome {
     let mut fs = case.fs()?;
     let path = fs.at("log");
     let mut one = OpenOptions::new().append(true).create(true).open(&path)?;
@@ -30,7 +30,7 @@ pub fn append_from_two_handles(case: &Case) -> Outcome {
     fs.finish()
 }
 
-pub fn concurrent_appenders(case: &Case) -> Outcome {
+pub(crate) fn concurrent_appenders(case: &Case) -> Outcome {
     let fs = case.fs()?;
     let path = fs.at("log");
     std::thread::scope(|scope| {
@@ -59,7 +59,7 @@ pub fn concurrent_appenders(case: &Case) -> Outcome {
     fs.finish()
 }
 
-pub fn open_with_truncation(case: &Case) -> Outcome {
+pub(crate) fn open_with_truncation(case: &Case) -> Outcome {
     let fs = case.fs()?;
     let path = fs.at("file");
     let mut rng = Rng::new(1);
@@ -81,7 +81,7 @@ fn aligned(room: &mut Vec<u8>, length: usize) -> &mut [u8] {
     &mut room[start..start + length]
 }
 
-pub fn direct_io(case: &Case) -> Outcome {
+pub(crate) fn direct_io(case: &Case) -> Outcome {
     let mut fs = case.fs()?;
     let path = fs.at("file");
     let mut rng = Rng::new(2);
@@ -121,7 +121,7 @@ pub fn direct_io(case: &Case) -> Outcome {
     fs.finish()
 }
 
-pub fn truncate_down_and_up(case: &Case) -> Outcome {
+pub(crate) fn truncate_down_and_up(case: &Case) -> Outcome {
     let mut fs = case.fs()?;
     let mut rng = Rng::new(3);
     for (index, cut) in [0u64, 1, 4095, 4096, 65_537, (1 << 20) - 1, 1 << 20, (2 << 20) + 12_345].iter().enumerate() {
@@ -151,7 +151,7 @@ pub fn truncate_down_and_up(case: &Case) -> Outcome {
     fs.finish()
 }
 
-pub fn sparse_giants(case: &Case) -> Outcome {
+pub(crate) fn sparse_giants(case: &Case) -> Outcome {
     let mut fs = case.fs()?;
     let path = fs.at("giant");
     let file = File::options().read(true).write(true).create(true).truncate(true).open(&path)?;
@@ -183,7 +183,7 @@ pub fn sparse_giants(case: &Case) -> Outcome {
     fs.finish()
 }
 
-pub fn size_in_mid_write(case: &Case) -> Outcome {
+pub(crate) fn size_in_mid_write(case: &Case) -> Outcome {
     let fs = case.fs()?;
     let path = fs.at("growing");
     let mut writer = File::create(&path)?;
@@ -209,7 +209,7 @@ pub fn size_in_mid_write(case: &Case) -> Outcome {
     fs.finish()
 }
 
-pub fn unlinked_but_open(case: &Case) -> Outcome {
+pub(crate) fn unlinked_but_open(case: &Case) -> Outcome {
     let fs = case.fs()?;
     let path = fs.at("gone");
     let mut rng = Rng::new(5);
@@ -245,7 +245,7 @@ pub fn unlinked_but_open(case: &Case) -> Outcome {
     fs.finish()
 }
 
-pub fn replaced_but_open(case: &Case) -> Outcome {
+pub(crate) fn replaced_but_open(case: &Case) -> Outcome {
     let fs = case.fs()?;
     let (old, new) = (fs.at("data"), fs.at("data.new"));
     for round in 0..50u32 {
@@ -262,7 +262,7 @@ pub fn replaced_but_open(case: &Case) -> Outcome {
     fs.finish()
 }
 
-pub fn nanosecond_times(case: &Case) -> Outcome {
+pub(crate) fn nanosecond_times(case: &Case) -> Outcome {
     let mut fs = case.fs()?;
     let path = fs.at("file");
     let directory = fs.at("directory");
@@ -297,7 +297,7 @@ pub fn nanosecond_times(case: &Case) -> Outcome {
     fs.finish()
 }
 
-pub fn explicit_times_survive_writeback(case: &Case) -> Outcome {
+pub(crate) fn explicit_times_survive_writeback(case: &Case) -> Outcome {
     let mut fs = case.fs()?;
     let then = SystemTime::UNIX_EPOCH + Duration::new(1_000_000_000, 5);
     let mut rng = Rng::new(6);
@@ -326,7 +326,7 @@ pub fn explicit_times_survive_writeback(case: &Case) -> Outcome {
     fs.finish()
 }
 
-pub fn small_pieces(case: &Case) -> Outcome {
+pub(crate) fn small_pieces(case: &Case) -> Outcome {
     let mut fs = case.fs()?;
     let path = fs.at("file");
     let mut file = File::options().read(true).write(true).create(true).truncate(true).open(&path)?;

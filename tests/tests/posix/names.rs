@@ -10,7 +10,7 @@ use rustix::fs::{CWD, FileType, Mode, RenameFlags, mknodat, renameat_with};
 use rustix::io::Errno;
 use shale_tests::{Case, Context, Outcome, Sample, ensure, ensure_eq, read_tree, same_trees};
 
-pub fn any_bytes(case: &Case) -> Outcome {
+pub(crate) fn any_bytes(case: &Case) -> Outcome {
     let mut fs = case.fs()?;
     let top = fs.at("names");
     fs::create_dir(&top)?;
@@ -55,7 +55,7 @@ pub fn any_bytes(case: &Case) -> Outcome {
     fs.finish()
 }
 
-pub fn rename_flags(case: &Case) -> Outcome {
+pub(crate) fn rename_flags(case: &Case) -> Outcome {
     let mut fs = case.fs()?;
     let rename = |from: &str, to: &str, flags| renameat_with(CWD, fs.at(from), CWD, fs.at(to), flags);
     fs::write(fs.at("a"), b"a")?;
@@ -103,7 +103,7 @@ pub fn rename_flags(case: &Case) -> Outcome {
     fs.finish()
 }
 
-pub fn directories_move(case: &Case) -> Outcome {
+pub(crate) fn directories_move(case: &Case) -> Outcome {
     let fs = case.fs()?;
     fs::create_dir_all(fs.at("a/b/c"))?;
     fs::create_dir(fs.at("x"))?;
@@ -128,7 +128,7 @@ pub fn directories_move(case: &Case) -> Outcome {
     fs.finish()
 }
 
-pub fn special_files(case: &Case) -> Outcome {
+pub(crate) fn special_files(case: &Case) -> Outcome {
     let mut fs = case.fs()?;
     let mode = Mode::from_raw_mode(0o600);
     mknodat(CWD, fs.at("fifo"), FileType::Fifo, mode, 0)?;
@@ -170,7 +170,7 @@ pub fn special_files(case: &Case) -> Outcome {
     fs.finish()
 }
 
-pub fn readdir_under_change(case: &Case) -> Outcome {
+pub(crate) fn readdir_under_change(case: &Case) -> Outcome {
     let fs = case.fs()?;
     let top = fs.at("busy");
     fs::create_dir(&top)?;
@@ -214,7 +214,7 @@ pub fn readdir_under_change(case: &Case) -> Outcome {
     fs.finish()
 }
 
-pub fn delete_while_listing(case: &Case) -> Outcome {
+pub(crate) fn delete_while_listing(case: &Case) -> Outcome {
     let fs = case.fs()?;
     let top = fs.at("busy");
     fs::create_dir(&top)?;
@@ -231,7 +231,7 @@ pub fn delete_while_listing(case: &Case) -> Outcome {
     fs.finish()
 }
 
-pub fn everything_survives_a_remount(case: &Case) -> Outcome {
+pub(crate) fn everything_survives_a_remount(case: &Case) -> Outcome {
     let mut fs = case.fs()?;
     let reference = case.dir("reference")?;
     Sample::new(99).create(&reference)?;

@@ -18,7 +18,7 @@ fn in_python(test: &str, path: &std::path::Path) -> Outcome {
     Ok(())
 }
 
-pub fn shared_mapping(case: &Case) -> Outcome {
+pub(crate) fn shared_mapping(case: &Case) -> Outcome {
     let mut fs = case.fs()?;
     in_python("mapping", &fs.at("mapped"))?;
     let before = fs::read(fs.at("mapped"))?;
@@ -27,7 +27,7 @@ pub fn shared_mapping(case: &Case) -> Outcome {
     fs.finish()
 }
 
-pub fn flock_excludes(case: &Case) -> Outcome {
+pub(crate) fn flock_excludes(case: &Case) -> Outcome {
     let fs = case.fs()?;
     let path = fs.at("locked");
     let file = File::create(&path)?;
@@ -48,7 +48,7 @@ pub fn flock_excludes(case: &Case) -> Outcome {
     fs.finish()
 }
 
-pub fn fcntl_locks(case: &Case) -> Outcome {
+pub(crate) fn fcntl_locks(case: &Case) -> Outcome {
     let fs = case.fs()?;
     let path = fs.at("locked");
     fs::write(&path, [0; 1000])?;
@@ -101,7 +101,7 @@ fn watched(pid: Option<i32>, work: impl FnOnce() -> Outcome) -> Outcome<u64> {
     Ok(largest.into_inner())
 }
 
-pub fn two_thousand_handles(case: &Case) -> Outcome {
+pub(crate) fn two_thousand_handles(case: &Case) -> Outcome {
     let mut fs = case.fs_with(&["--memory", "64M"])?;
     let pid = fs.shale().map(|mount| mount.pid()).transpose()?;
     let top = fs.at("many");
@@ -114,7 +114,7 @@ pub fn two_thousand_handles(case: &Case) -> Outcome {
     fs.finish()
 }
 
-pub fn memory_bound(case: &Case) -> Outcome {
+pub(crate) fn memory_bound(case: &Case) -> Outcome {
     const PIECES: usize = 2048;
     let mut fs = case.fs_with(&["--memory", "64M"])?;
     let pid = fs.shale().map(|mount| mount.pid()).transpose()?;

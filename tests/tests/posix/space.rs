@@ -14,7 +14,7 @@ fn fresh(path: &Path) -> std::io::Result<File> {
     File::options().read(true).write(true).create(true).truncate(true).open(path)
 }
 
-pub fn fallocate_modes(case: &Case) -> Outcome {
+pub(crate) fn fallocate_modes(case: &Case) -> Outcome {
     let mut fs = case.fs()?;
     let mut rng = Rng::new(11);
     let mut kept = Vec::new();
@@ -83,7 +83,7 @@ pub fn fallocate_modes(case: &Case) -> Outcome {
     fs.finish()
 }
 
-pub fn fallocate_refusals(case: &Case) -> Outcome {
+pub(crate) fn fallocate_refusals(case: &Case) -> Outcome {
     let fs = case.fs()?;
     let path = fs.at("file");
     let file = fresh(&path)?;
@@ -125,7 +125,7 @@ fn ranges(file: &File) -> Outcome<Vec<(u64, u64)>> {
     }
 }
 
-pub fn seek_hole_and_data(case: &Case) -> Outcome {
+pub(crate) fn seek_hole_and_data(case: &Case) -> Outcome {
     let mut fs = case.fs()?;
     let path = fs.at("sparse");
     let mut rng = Rng::new(12);
@@ -163,7 +163,7 @@ pub fn seek_hole_and_data(case: &Case) -> Outcome {
     fs.finish()
 }
 
-pub fn copy_ranges(case: &Case) -> Outcome {
+pub(crate) fn copy_ranges(case: &Case) -> Outcome {
     let mut fs = case.fs()?;
     let (from, to) = (fs.at("from"), fs.at("to"));
     let mut rng = Rng::new(13);
@@ -203,7 +203,7 @@ pub fn copy_ranges(case: &Case) -> Outcome {
     fs.finish()
 }
 
-pub fn statfs_is_sane(case: &Case) -> Outcome {
+pub(crate) fn statfs_is_sane(case: &Case) -> Outcome {
     let fs = case.fs()?;
     let found = statvfs(fs.path())?;
     ensure!(found.f_bsize >= 512 && found.f_frsize >= 512, "block sizes {} and {}", found.f_bsize, found.f_frsize);

@@ -27,7 +27,7 @@ fn value(path: &Path, name: &str) -> Result<Vec<u8>, Errno> {
     Ok(value)
 }
 
-pub fn create_replace_list_remove(case: &Case) -> Outcome {
+pub(crate) fn create_replace_list_remove(case: &Case) -> Outcome {
     let mut fs = case.fs()?;
     let path = fs.at("file");
     fs::write(&path, b"x")?;
@@ -43,7 +43,6 @@ pub fn create_replace_list_remove(case: &Case) -> Outcome {
     removexattr(&path, "user.gone")?;
     ensure_eq!(removexattr(&path, "user.gone"), Err(Errno::NODATA), "removing twice");
     ensure_eq!(getxattr(&path, "user.a", &mut [0u8; 3][..]), Err(Errno::RANGE), "a buffer that is too small");
-    ensure_eq!(getxattr(&path, "user.a", &mut [0u8; 0][..])?, 6, "asking for the length");
     let hard = fs.at("hard");
     fs::hard_link(&path, &hard)?;
     fs.refresh()?;
@@ -57,7 +56,7 @@ pub fn create_replace_list_remove(case: &Case) -> Outcome {
     fs.finish()
 }
 
-pub fn limits(case: &Case) -> Outcome {
+pub(crate) fn limits(case: &Case) -> Outcome {
     let fs = case.fs()?;
     let path = fs.at("file");
     fs::write(&path, b"x")?;
@@ -94,7 +93,7 @@ pub fn limits(case: &Case) -> Outcome {
     fs.finish()
 }
 
-pub fn namespaces(case: &Case) -> Outcome {
+pub(crate) fn namespaces(case: &Case) -> Outcome {
     let fs = case.fs()?;
     let path = fs.at("file");
     let directory = fs.at("directory");

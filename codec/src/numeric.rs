@@ -1,0 +1,211 @@
+//! Segments of numbers: map, set exceptions aside, predict; and back.
+#![forbid(unsafe_code)]
+
+use crate::Error;
+use crate::decimal::{self, FloatWord};
+use crate::exceptions::Exceptions;
+use crate::frame::{NumberMap, Predictor, Recipe};
+use crate::predict;
+use crate::word::{load_all, store_all};
+
+/// Scratch memory for elements of one width.
+#[derive(Default)]
+pub(crate) struct Lane<W> {
+    /// Numbers, then residuals.
+    pub(crate) words: Vec<W>,
+    spare: Vec<W>,
+}
+
+/// A lane for every width.
+#[derive(Default)]
+pub(crate) struct Lanes {
+    pub(crate) one: Lane<u8>,
+    pub(crate) two: Lane<u16>,
+    pub(crate) four: Lane<u32>,
+    pub(crate) eight: Lane<u64>,
+}
+
+/// Calls a generic function with the lane of a width.
+macro_rules! with_lane {
+    ($lanes:expr, $width:expr, $lane:ident => $body:expr) => {
+        match $width {
+            1 => {
+                let $lane = &mut $lanes.one;
+                $body
+            }
+            2 => {
+                let $lane = &mut $lanes.two;
+                $body
+            }
+            4 => {
+                let $lane = &mut $lanes.four;
+                $body
+            }
+            _ => {
+                let $lane = &mut $lanes.eight;
+                $body
+            }
+        }
+    };
+}
+pub(crate) use with_lane;
+
+/// What a segment leaves beside its residuals.
+#[derive(Default)]
+pub(crate) struct Residue {
+    /// Errors of decimals, one byte each, zigzagged; empty for other maps.
+    pub(crate) errors: Vec<u8>,
+    exceptions: Exceptions,
+    /// The exceptions as a stream.
+    pub(crate) excepted: Vec<u8>,
+}
+
+/// Turns a segment into residuals, left in the lane.
+pub(crate) fn reduce<W: FloatWord>(
+    lane: &mut Lane<W>,
+    recipe: &Recipe,
+    fill: Option<u64>,
+    segment: &[u8],
+    residue: &mut Residue,
+) {
+    let n = segment.len() / W::BYTES;
+    let big = recipe.big_endian;
+    lane.words.resize(n, W::default());
+    load_all(segment, big, &mut lane.words);
+    residue.errors.clear();
+    residue.exceptions.clear();
+    let words = &mut lane.words[..];
+    if let Some(fill) = fill {
+        let fill = W::from_u64(fill);
+        note_all(words, &mut residue.exceptions, |word| word == fill);
+    }
+    match recipe.map {
+        NumberMap::Bytes | NumberMap::Integer => {}
+        NumberMap::Ordered => {
+            for word in words.iter_mut() {
+                *word = word.flip();
+            }
+        }
+        NumberMap::Decimal => {
+            let power = decimal::power(recipe.exponent);
+            residue.errors.resize(n, 0);
+            let mut good = true;
+            for (word, error) in words.iter_mut().zip(&mut residue.errors) {
+                let (integer, by, ok) = word.split(power);
+                *word = integer;
+                *error = ((by << 1) as i8 ^ (by as i8 >> 7)) as u8;
+                good &= ok;
+            }
+            if !good {
+                residue.exceptions.clear();
+                let fill = fill.map(W::from_u64);
+                for (at, bytes) in segment.chunks_exact(W::BYTES).enumerate() {
+                    let word = W::load(bytes, big);
+                    if Some(word) == fill || !word.split(power).2 {
+                        residue.exceptions.push(at);
+                    }
+                }
+            }
+        }
+    }
+    let element = |at: usize| W::load(&segment[at * W::BYTES..(at + 1) * W::BYTES], big);
+    residue.exceptions.write(element, &mut residue.excepted);
+    smooth_over(recipe, &residue.exceptions, words, &mut residue.errors);
+    predict::residuals(
+        recipe.predictor,
+        recipe.row,
+        recipe.plane,
+        words,
+        &mut lane.spare,
+    );
+}
+
+/// Notes every element that `is` one, skipping quickly over stretches without.
+fn note_all<W: FloatWord>(words: &[W], exceptions: &mut Exceptions, is: impl Fn(W) -> bool) {
+    for (block, chunk) in words.chunks(32).enumerate() {
+        if chunk.iter().fold(false, |any, &word| any | is(word)) {
+            for (offset, &word) in chunk.iter().enumerate() {
+                if is(word) {
+                    exceptions.push(block * 32 + offset);
+                }
+            }
+        }
+    }
+}
+
+/// Puts the predicted value in the place of every exception: its residual is
+/// then zero, and what lies behind it is predicted from sound values.
+fn smooth_over<W: FloatWord>(
+    recipe: &Recipe,
+    exceptions: &Exceptions,
+    words: &mut [W],
+    errors: &mut [u8],
+) {
+    let row = recipe.row as usize;
+    let strides = predict::strides(recipe.predictor, recipe.row, recipe.plane);
+    for &(start, len) in &exceptions.runs {
+        let (start, end) = (start as usize, (start + len) as usize);
+        if !errors.is_empty() {
+            errors[start..end].fill(0);
+        }
+        match recipe.predictor {
+            Predictor::None | Predictor::Delta | Predictor::Xor => {
+                let before = if start > 0 && recipe.predictor != Predictor::None {
+                    words[start - 1]
+                } else {
+                    W::default()
+                };
+                words[start..end].fill(before);
+            }
+            Predictor::Plane if start > row => {
+                let mut west = words[start - 1];
+                let (before, these) = words.split_at_mut(start);
+                let head = (end - start).min(row);
+                for (word, pair) in these[..head]
+                    .iter_mut()
+                    .zip(before[start - row - 1..].windows(2))
+                {
+                    west = west.add(pair[1]).sub(pair[0]);
+                    *word = west;
+                }
+                for at in start + head..end {
+                    words[at] = predict::predicted(strides, words, at);
+                }
+            }
+            _ => {
+                for at in start..end {
+                    words[at] = predict::predicted(strides, words, at);
+                }
+            }
+        }
+    }
+}
+
+/// Undoes [`reduce`]: residuals in the lane to raw bytes.
+pub(crate) fn expand<W: FloatWord>(
+    lane: &mut Lane<W>,
+    recipe: &Recipe,
+    errors: &[u8],
+    excepted: &[u8],
+    raw: &mut [u8],
+) -> Result<(), Error> {
+    let words = &mut lane.words[..];
+    predict::restore(recipe.predictor, recipe.row, recipe.plane, words);
+    match recipe.map {
+        NumberMap::Bytes | NumberMap::Integer => {}
+        NumberMap::Ordered => {
+            for word in words.iter_mut() {
+                *word = word.flip();
+            }
+        }
+        NumberMap::Decimal => {
+            let power = decimal::power(recipe.exponent);
+            for (word, &error) in words.iter_mut().zip(errors) {
+                let by = (error >> 1) ^ (error & 1).wrapping_neg();
+                *word = W::join(*word, by, power);
+            }
+        }
+    }
+    store_all(words, recipe.big_endian, raw);
+    Exceptions::apply::<W>(excepted, recipe.big_endian, raw)
+}

@@ -1,0 +1,264 @@
+//! Residuals as magnitude classes and extra bits.
+//!
+//! A zigzagged residual below 16 is a class of its own; a larger one belongs
+//! to the class of its highest bit and the two bits below it, and the rest of
+//! its bits are stored as they are, because within a class nothing is left to
+//! be gained. Classes are range-coded by [`crate::rans`] under a context:
+//! how large the residuals to the west and to the north were.
+//!
+//! ```text
+//! residual   0 .. 15   16..19  20..23  24..27  28..31   32..39 ...
+//! class      0 .. 15   16      17      18      19       20     ...
+//! extra bits 0         2       2       2       2        3      ...
+//! ```
+#![forbid(unsafe_code)]
+
+use crate::Error;
+use crate::rans::{self, Contexts};
+use crate::word::Word;
+
+/// Bits below the highest that take part in the class.
+const FINE: u32 = 2;
+/// Residuals below are their own class.
+const SMALL: u64 = 16;
+
+#[inline(always)]
+fn class(residual: u64) -> (u8, u32) {
+    if residual < SMALL {
+        return (residual as u8, 0);
+    }
+    let top = 63 - residual.leading_zeros();
+    let fine = (residual >> (top - FINE)) & ((1 << FINE) - 1);
+    (
+        (SMALL + ((u64::from(top) - 4) << FINE) + fine) as u8,
+        top - FINE,
+    )
+}
+
+/// Smallest residual of a class and the number of its extra bits.
+const fn class_base(class: u8) -> (u64, u32) {
+    let class = class as u64;
+    if class < SMALL {
+        return (class, 0);
+    }
+    let top = ((class - SMALL) >> FINE) + 4;
+    let fine = (class - SMALL) & ((1 << FINE) - 1);
+    (
+        ((1 << FINE) + fine) << (top - FINE as u64),
+        top as u32 - FINE,
+    )
+}
+
+const BASES: [(u64, u32); 256] = {
+    let mut bases = [(0, 0); 256];
+    let mut class = 0;
+    while class < 256 {
+        bases[class] = class_base(class as u8);
+        class += 1;
+    }
+    bases
+};
+
+/// Bits of storage of a residual, its class not counted.
+#[inline(always)]
+pub(crate) fn class_of(residual: u64) -> (u8, u32) {
+    class(residual)
+}
+
+/// Scratch memory of [`encode`] and [`decode`].
+#[derive(Default)]
+pub(crate) struct ResidualScratch {
+    classes: Vec<u8>,
+    contexts: Vec<u8>,
+    rans: rans::Scratch,
+}
+
+/// Where the residual to the north is, if anywhere; otherwise the second to the west is used.
+fn second_neighbour(row: usize) -> usize {
+    if row > 1 { row } else { 2 }
+}
+
+/// Appends the coded classes to `coded` and replaces `extra` by the extra bits.
+pub(crate) fn encode<W: Word>(
+    residuals: &[W],
+    row: usize,
+    scratch: &mut ResidualScratch,
+    coded: &mut Vec<u8>,
+    extra: &mut Vec<u8>,
+) {
+    let classes = &mut scratch.classes;
+    classes.clear();
+    classes.resize(residuals.len(), 0);
+    extra.clear();
+    extra.resize(residuals.len() * W::BYTES + 16, 0);
+    let mut writer = BitWriter {
+        bits: 0,
+        filled: 0,
+        at: 0,
+    };
+    for (to, &residual) in classes.iter_mut().zip(residuals) {
+        let residual = residual.to_u64();
+        let (class, len) = class(residual);
+        *to = class;
+        if W::BYTES <= 4 {
+            writer.put(residual & ((1 << len) - 1), len, extra);
+        } else {
+            let low = len.min(32);
+            writer.put(residual & ((1 << low) - 1), low, extra);
+            let high = len - low;
+            writer.put((residual >> low) & ((1 << high) - 1), high, extra);
+        }
+    }
+    writer.finish(extra);
+
+    let far = second_neighbour(row);
+    let contexts = Contexts::fit(classes, far);
+    contexts.assign(classes, far, &mut scratch.contexts);
+    rans::encode(
+        &contexts,
+        classes,
+        &scratch.contexts,
+        &mut scratch.rans,
+        coded,
+    );
+}
+
+/// Fills `residuals` from coded classes and extra bits.
+pub(crate) fn decode<W: Word>(
+    coded: &[u8],
+    extra: &[u8],
+    row: usize,
+    scratch: &mut ResidualScratch,
+    residuals: &mut [W],
+) -> Result<(), Error> {
+    let classes = &mut scratch.classes;
+    classes.resize(residuals.len(), 0);
+    rans::decode(coded, second_neighbour(row), &mut scratch.rans, classes)?;
+    let mut reader = BitReader {
+        bytes: extra,
+        at: 0,
+    };
+    for (residual, &class) in residuals.iter_mut().zip(classes.iter()) {
+        let (base, len) = BASES[class as usize];
+        let value = if W::BYTES <= 4 || len <= 32 {
+            reader.get(len)
+        } else {
+            reader.get(32) | reader.get(len - 32) << 32
+        };
+        *residual = W::from_u64(base | value);
+    }
+    if reader.at.div_ceil(8) != extra.len() {
+        return Err(Error::Malformed("extra bits of unexpected length"));
+    }
+    Ok(())
+}
+
+/// Least significant bit first.
+struct BitWriter {
+    bits: u64,
+    filled: u32,
+    at: usize,
+}
+
+impl BitWriter {
+    /// `len` is at most 32 and `value` has no more bits.
+    #[inline(always)]
+    fn put(&mut self, value: u64, len: u32, out: &mut [u8]) {
+        self.bits |= value << self.filled;
+        self.filled += len;
+        if self.filled >= 32 {
+            out[self.at..self.at + 4].copy_from_slice(&(self.bits as u32).to_le_bytes());
+            self.at += 4;
+            self.bits >>= 32;
+            self.filled -= 32;
+        }
+    }
+
+    fn finish(self, out: &mut Vec<u8>) {
+        let left = self.filled.div_ceil(8) as usize;
+        out[self.at..self.at + 8].copy_from_slice(&self.bits.to_le_bytes());
+        out.truncate(self.at + left);
+    }
+}
+
+struct BitReader<'a> {
+    bytes: &'a [u8],
+    /// In bits.
+    at: usize,
+}
+
+impl BitReader<'_> {
+    /// `len` is at most 32. Beyond the end there are zeros.
+    #[inline(always)]
+    fn get(&mut self, len: u32) -> u64 {
+        let byte = self.at / 8;
+        let word = match self
+            .bytes
+            .get(byte..)
+            .and_then(|rest| rest.first_chunk::<8>())
+        {
+            Some(word) => u64::from_le_bytes(*word),
+            None => self.last_word(byte),
+        };
+        let value = (word >> (self.at % 8)) & ((1 << len) - 1);
+        self.at += len as usize;
+        value
+    }
+
+    #[cold]
+    fn last_word(&self, byte: usize) -> u64 {
+        let mut word = [0; 8];
+        let rest = self.bytes.get(byte..).unwrap_or(&[]);
+        let len = rest.len().min(8);
+        word[..len].copy_from_slice(&rest[..len]);
+        u64::from_le_bytes(word)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_cover_every_residual() {
+        for residual in (0..5000).chain((0..64).flat_map(|s| [1 << s, (1 << s) - 1, u64::MAX >> s]))
+        {
+            let (class, len) = class(residual);
+            let (base, expected) = class_base(class);
+            assert_eq!(len, expected);
+            assert!(base <= residual && (residual - base) < 1 << len);
+            assert_eq!(base & ((1 << len) - 1), 0);
+        }
+    }
+
+    fn round<W: Word + std::fmt::Debug>(residuals: &[W], row: usize) {
+        let mut scratch = ResidualScratch::default();
+        let (mut coded, mut extra) = (vec![9], Vec::new());
+        encode(residuals, row, &mut scratch, &mut coded, &mut extra);
+        let mut back = vec![W::default(); residuals.len()];
+        decode(&coded[1..], &extra, row, &mut scratch, &mut back).unwrap();
+        assert!(back == residuals);
+    }
+
+    #[test]
+    fn residuals_of_any_size_come_back() {
+        let mut seed = 7u64;
+        let mut next = || {
+            seed = seed
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            seed
+        };
+        for n in [1, 2, 3, 100, 5000, 70_000] {
+            for shift in [0, 20, 40, 55, 63] {
+                let wide: Vec<u64> = (0..n).map(|_| next() >> shift >> (next() >> 61)).collect();
+                for row in [0, 1, 7, 1000] {
+                    round(&wide, row);
+                    round(&wide.iter().map(|&w| w as u32).collect::<Vec<_>>(), row);
+                    round(&wide.iter().map(|&w| w as u16).collect::<Vec<_>>(), row);
+                    round(&wide.iter().map(|&w| w as u8).collect::<Vec<_>>(), row);
+                }
+            }
+        }
+    }
+}

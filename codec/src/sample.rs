@@ -1,0 +1,337 @@
+//! A small sample of a chunk and what it costs under a transform.
+#![forbid(unsafe_code)]
+
+use std::ops::{Deref, Range};
+use std::sync::OnceLock;
+
+use crate::decimal;
+use crate::decimal::FloatWord;
+use crate::frame::{NumberMap, Predictor, Recipe};
+use crate::predict;
+use crate::residual;
+
+/// Sum of c * log2(c) is all an entropy needs of its counts.
+fn plogp(count: u32) -> f32 {
+    const LEN: usize = 8193;
+    static TABLE: OnceLock<Vec<f32>> = OnceLock::new();
+    let table = TABLE.get_or_init(|| {
+        (0..LEN)
+            .map(|c| {
+                if c == 0 {
+                    0.0
+                } else {
+                    c as f32 * (c as f32).log2()
+                }
+            })
+            .collect()
+    });
+    match table.get(count as usize) {
+        Some(value) => *value,
+        None => count as f32 * (count as f32).log2(),
+    }
+}
+
+/// Bits per symbol of a histogram, corrected for the smallness of the sample.
+pub(crate) fn entropy(counts: &[u32; 256]) -> f32 {
+    let mut total = 0;
+    let mut sum = 0.0;
+    let mut distinct = 0;
+    for &count in counts {
+        total += count;
+        distinct += u32::from(count > 0);
+        sum += plogp(count);
+    }
+    if total == 0 {
+        return 0.0;
+    }
+    let n = total as f32;
+    let bias = (distinct as f32 - 1.0) * 0.72 / n;
+    ((plogp(total) - sum) / n + bias).min(8.0)
+}
+
+/// Parts of a chunk that stand for the whole of it.
+pub(crate) struct Windows {
+    ranges: [Range<usize>; MAX_WINDOWS],
+    len: usize,
+}
+
+const MAX_WINDOWS: usize = 16;
+
+impl Windows {
+    /// `count` windows of about `len` bytes each.
+    pub(crate) fn new(raw_len: usize, count: usize, len: usize) -> Self {
+        // A multiple of every width considered, so that elements keep their phase.
+        const ALIGN: usize = 192;
+        let len = len / ALIGN * ALIGN;
+        let mut ranges = [const { 0..0 }; MAX_WINDOWS];
+        if raw_len <= count * len {
+            ranges[0] = 0..raw_len;
+            return Windows { ranges, len: 1 };
+        }
+        let count = count.clamp(2, MAX_WINDOWS);
+        for (i, range) in ranges[..count].iter_mut().enumerate() {
+            // Not at equal distances: a regular sample of a regular grid is blind.
+            let slack = raw_len - len;
+            let at = slack * i / (count - 1);
+            let at = at.saturating_sub((i * 7919) % (slack / count).max(1));
+            let at = at / ALIGN * ALIGN;
+            *range = at..at + len;
+        }
+        Windows { ranges, len: count }
+    }
+}
+
+impl Deref for Windows {
+    type Target = [Range<usize>];
+
+    fn deref(&self) -> &Self::Target {
+        &self.ranges[..self.len]
+    }
+}
+
+/// Bits per byte of the sample split into columns of `width`, each plain or
+/// byte-delta, whichever is less; and the entropies of first and last column.
+pub(crate) fn column_cost(raw: &[u8], windows: &[Range<usize>], width: usize) -> (f32, f32, f32) {
+    let mut sum = 0.0;
+    let mut ends = [0.0; 2];
+    for column in 0..width {
+        let mut plain = [0u32; 256];
+        let mut delta = [0u32; 256];
+        for window in windows {
+            let mut before = 0u8;
+            for &byte in raw[window.clone()].iter().skip(column).step_by(width) {
+                plain[byte as usize] += 1;
+                delta[byte.wrapping_sub(before) as usize] += 1;
+                before = byte;
+            }
+        }
+        let plain = entropy(&plain);
+        let cost = plain.min(entropy(&delta));
+        sum += cost;
+        if column == 0 {
+            ends[0] = plain;
+        }
+        if column == width - 1 {
+            ends[1] = plain;
+        }
+    }
+    (sum / width as f32, ends[0], ends[1])
+}
+
+/// What a numeric transform costs, in bits per element.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cost {
+    /// Byte-columns with an order-0 coder each.
+    pub(crate) columns: f32,
+    /// Classes and extra bits.
+    pub(crate) residuals: f32,
+}
+
+/// The value that fills gaps, if the sample has one: exactly repeated, often.
+pub(crate) fn fill_value<W: FloatWord>(
+    raw: &[u8],
+    windows: &[Range<usize>],
+    big: bool,
+) -> Option<u64> {
+    let mut candidate = W::default();
+    let mut votes = 0u32;
+    for window in windows {
+        let mut before = W::default();
+        for bytes in raw[window.clone()].chunks_exact(W::BYTES) {
+            let word = W::load(bytes, big);
+            if word == before {
+                if word == candidate {
+                    votes += 1;
+                } else if votes == 0 {
+                    (candidate, votes) = (word, 1);
+                } else {
+                    votes -= 1;
+                }
+            }
+            before = word;
+        }
+    }
+    if votes == 0 {
+        return None;
+    }
+    let mut found = 0;
+    let mut total = 0;
+    for window in windows {
+        for bytes in raw[window.clone()].chunks_exact(W::BYTES) {
+            found += usize::from(W::load(bytes, big) == candidate);
+            total += 1;
+        }
+    }
+    (found * 50 >= total).then(|| candidate.to_u64())
+}
+
+/// Exponents under which the sample looks decimal: exactly, and nearly.
+pub(crate) fn decimal_exponents<W: FloatWord>(
+    raw: &[u8],
+    windows: &[Range<usize>],
+    big: bool,
+    fill: Option<u64>,
+) -> [Option<u8>; 2] {
+    let fill = fill.map(W::from_u64);
+    let mut found = [None, None];
+    for exponent in 0..=decimal::MAX_EXPONENT {
+        let power = decimal::power(exponent);
+        let (mut exact, mut near, mut total) = (0, 0, 0);
+        for window in windows {
+            for bytes in raw[window.clone()].chunks_exact(W::BYTES).step_by(13) {
+                let word = W::load(bytes, big);
+                if Some(word) == fill {
+                    continue;
+                }
+                let (integer, error, ok) = word.split(power);
+                // An integer as long as the mantissa explains nothing.
+                let short = integer.zigzag().to_u64() >> (if W::BYTES == 4 { 23 } else { 46 }) == 0;
+                total += 1;
+                exact += usize::from(ok & short & (error == 0));
+                near += usize::from(ok & short & (error.wrapping_add(16) < 32));
+            }
+        }
+        if total < 32 {
+            return found;
+        }
+        if near * 100 >= total * 93 && found[1].is_none() {
+            found[1] = Some(exponent);
+        }
+        if exact * 100 >= total * 93 {
+            found[0] = Some(exponent);
+            break;
+        }
+    }
+    if found[0] == found[1] {
+        found[1] = None;
+    }
+    found
+}
+
+/// Estimates a recipe on the sample.
+pub(crate) fn numeric_cost<W: FloatWord>(
+    raw: &[u8],
+    windows: &[Range<usize>],
+    recipe: &Recipe,
+    fill: Option<u64>,
+) -> Cost {
+    let big = recipe.big_endian;
+    let head = recipe.head as usize;
+    let power = decimal::power(recipe.exponent);
+    let fill = fill.map(W::from_u64);
+    let strides = predict::strides(recipe.predictor, recipe.row, recipe.plane);
+    let mut shifts = [(0usize, false); 8];
+    let mut taps = 0;
+    for pick in 0..8usize {
+        let used = |bit: usize| pick >> bit & 1 == 1;
+        if (0..3).any(|bit| used(bit) && strides[bit] == 0) {
+            continue;
+        }
+        let back = (0..3)
+            .filter(|&bit| used(bit))
+            .map(|bit| strides[bit])
+            .sum();
+        shifts[taps] = (back, pick.count_ones() % 2 == 1);
+        taps += 1;
+    }
+    let shifts = &shifts[..taps];
+    let reach = shifts.iter().map(|s| s.0).max().unwrap_or(0);
+
+    let map = |at: usize| -> Option<(W, u8)> {
+        let word = W::load(&raw[at..at + W::BYTES], big);
+        if Some(word) == fill {
+            return None;
+        }
+        match recipe.map {
+            NumberMap::Bytes | NumberMap::Integer => Some((word, 0)),
+            NumberMap::Ordered => Some((word.flip(), 0)),
+            NumberMap::Decimal => {
+                let (integer, error, ok) = word.split(power);
+                ok.then_some((integer, error))
+            }
+        }
+    };
+
+    let mut columns = [[0u32; 256]; 8];
+    let mut classes = [0u32; 256];
+    let mut errors = [0u32; 256];
+    let (mut total, mut counted, mut listed, mut filled, mut extra) =
+        (0usize, 0usize, 0usize, 0usize, 0u64);
+    for window in windows {
+        let mut at = window.start + head;
+        while at + W::BYTES <= window.end {
+            let here = at;
+            at += W::BYTES;
+            total += 1;
+            let Some((mut value, error)) = map(here) else {
+                if Some(W::load(&raw[here..here + W::BYTES], big)) == fill {
+                    filled += 1;
+                } else {
+                    listed += 1;
+                }
+                continue;
+            };
+            errors[error as usize] += 1;
+            if (here - head) / W::BYTES < reach {
+                continue;
+            }
+            let mut sound = true;
+            for &(back, minus) in &shifts[1..] {
+                match map(here - back * W::BYTES) {
+                    Some((other, _)) => {
+                        value = if minus {
+                            value.sub(other)
+                        } else {
+                            value.add(other)
+                        }
+                    }
+                    None => {
+                        sound = false;
+                        break;
+                    }
+                }
+            }
+            if !sound {
+                continue;
+            }
+            let residual = if recipe.predictor == Predictor::Xor {
+                let before = if here >= head + W::BYTES {
+                    map(here - W::BYTES)
+                } else {
+                    None
+                };
+                before.map_or(value, |(before, _)| value.xor(before))
+            } else {
+                value.zigzag()
+            };
+            let residual = residual.to_u64();
+            for (b, counts) in columns.iter_mut().take(W::BYTES).enumerate() {
+                counts[(residual >> (8 * b)) as u8 as usize] += 1;
+            }
+            let (class, bits) = residual::class_of(residual);
+            classes[class as usize] += 1;
+            extra += u64::from(bits);
+            counted += 1;
+        }
+    }
+    if counted < 16 {
+        return Cost {
+            columns: f32::INFINITY,
+            residuals: f32::INFINITY,
+        };
+    }
+    let share = |part: usize| part as f32 / total as f32;
+    let kept = share(total - listed - filled);
+    let aside = share(listed) * (8.0 * W::BYTES as f32 + 10.0)
+        + if recipe.map == NumberMap::Decimal {
+            entropy(&errors) * kept
+        } else {
+            0.0
+        };
+    let per_column: f32 = columns.iter().take(W::BYTES).map(entropy).sum();
+    let per_class = entropy(&classes) + extra as f32 / counted as f32;
+    Cost {
+        columns: per_column * kept + aside,
+        residuals: per_class * kept + aside,
+    }
+}

@@ -1,0 +1,481 @@
+//! The committer: makes frames durable, then tells the index about them.
+//!
+//! One thread does this for all files, so that one sync serves everybody who waits for it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use shale_index::extent::Place;
+use shale_index::{DataCommit, MapChange};
+
+use crate::file::{File, FileState, Flushed};
+use crate::frames::FrameEncoder;
+use crate::pipeline::Job;
+use crate::store::Inner;
+use crate::{Error, Store};
+
+/// How often everything that is ready is committed and made durable.
+const TICK: Duration = Duration::from_millis(500);
+/// Age at which unwritten data is written even if its chunk is not full.
+const MAX_AGE: Duration = Duration::from_secs(2);
+
+/// Wakes the committer and waits for it.
+#[derive(Debug, Default)]
+pub(crate) struct Control {
+    state: Mutex<ControlState>,
+    wake: Condvar,
+    done: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct ControlState {
+    /// Cycles begun and ended so far.
+    begun: u64,
+    ended: u64,
+    /// Somebody waits for a durable cycle.
+    requested: bool,
+    /// There is something to commit before the next tick.
+    kicked: bool,
+    /// Writers are waiting for memory.
+    pressed: bool,
+    stop: bool,
+    stopped: bool,
+}
+
+/// Why the committer runs a cycle.
+#[derive(Clone, Copy, Debug)]
+struct Reason {
+    durable: bool,
+    pressed: bool,
+}
+
+impl Control {
+    /// There is something to commit.
+    pub(crate) fn kick(&self) {
+        self.state.lock().kicked = true;
+        self.wake.notify_one();
+    }
+
+    /// Writers wait for memory: write partial chunks as well.
+    pub(crate) fn press(&self) {
+        self.state.lock().pressed = true;
+        self.wake.notify_one();
+    }
+
+    /// Waits for a cycle that begins after this call and is durable.
+    fn run(&self) -> Result<(), Error> {
+        let mut state = self.state.lock();
+        let ticket = state.begun + 1;
+        state.requested = true;
+        self.wake.notify_one();
+        while state.ended < ticket {
+            if state.stopped {
+                return Err(Error::Poisoned);
+            }
+            self.done.wait(&mut state);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn stop(&self) {
+        self.state.lock().stop = true;
+        self.wake.notify_one();
+    }
+
+    fn next(&self) -> Option<Reason> {
+        let mut state = self.state.lock();
+        let deadline = Instant::now() + TICK;
+        let mut ticked = false;
+        while !(state.stop || state.requested || state.kicked || state.pressed || ticked) {
+            ticked = self.wake.wait_until(&mut state, deadline).timed_out();
+        }
+        if state.stop {
+            return None;
+        }
+        state.begun += 1;
+        state.kicked = false;
+        Some(Reason {
+            durable: std::mem::take(&mut state.requested) || ticked,
+            pressed: std::mem::take(&mut state.pressed),
+        })
+    }
+
+    fn end(&self) {
+        let mut state = self.state.lock();
+        state.ended = state.begun;
+        self.done.notify_all();
+    }
+
+    fn stopped(&self) {
+        self.state.lock().stopped = true;
+        self.done.notify_all();
+    }
+}
+
+/// The committer's thread.
+pub(crate) fn work(inner: &Inner) {
+    let mut encoder = FrameEncoder::new();
+    while let Some(reason) = inner.committer.next() {
+        let cycle = std::panic::AssertUnwindSafe(|| inner.cycle(reason, &mut encoder));
+        if std::panic::catch_unwind(cycle).is_err() {
+            inner.poison("the committer panicked");
+            inner.committer.end();
+            break;
+        }
+        inner.committer.end();
+    }
+    inner.committer.stopped();
+}
+
+/// What a cycle takes from a file.
+struct Batch {
+    file: Arc<File>,
+    flushed: Vec<Flushed>,
+    size: Option<u64>,
+}
+
+impl Store {
+    /// Returns when everything written to a file before the call is durable, with its size, its
+    /// times and its name.
+    ///
+    /// # Errors
+    /// What prevented it; the data stays in memory and the next sync tries again.
+    pub fn sync(&self, file: &Arc<File>) -> Result<(), Error> {
+        let inner = &*self.inner;
+        inner.check()?;
+        let failures = file.failure().seq;
+        inner.flush(file);
+        inner.committer.run()?;
+        inner.check()?;
+        let state = file.state.lock();
+        if state.failure.seq != failures {
+            return Err(Error::Refused(state.failure.errno));
+        }
+        drop(state);
+        inner.durable()
+    }
+
+    /// Returns when every change of names and attributes before the call is durable.
+    ///
+    /// # Errors
+    /// What prevented it.
+    pub fn sync_metadata(&self) -> Result<(), Error> {
+        self.inner.check()?;
+        let kv = self.inner.namespace.kv();
+        kv.sync(kv.version())?;
+        Ok(())
+    }
+
+    /// Returns when everything written before the call is durable.
+    ///
+    /// # Errors
+    /// What prevented it for any of the files.
+    pub fn sync_all(&self) -> Result<(), Error> {
+        let inner = &*self.inner;
+        let mut failed = None;
+        let files: Vec<Arc<File>> = inner.dirty.lock().values().cloned().collect();
+        for file in &files {
+            inner.flush(file);
+        }
+        inner.committer.run()?;
+        for file in &files {
+            let state = file.state.lock();
+            if !state.is_clean() && state.failure.errno != 0 {
+                failed = Some(Error::Refused(state.failure.errno));
+            }
+        }
+        match failed {
+            Some(error) => Err(error),
+            None => self.sync_metadata(),
+        }
+    }
+}
+
+impl Inner {
+    /// Whether the last durable cycle succeeded in making the index durable.
+    fn durable(&self) -> Result<(), Error> {
+        let kv = self.namespace.kv();
+        kv.sync(kv.version())?;
+        Ok(())
+    }
+
+    /// Sends everything of a file that is dirty now through the pipeline and waits for it, until
+    /// it is ready to be committed or something has failed.
+    fn flush(&self, file: &Arc<File>) {
+        let mut state = file.state.lock();
+        let target = state.write_seq;
+        let failures = state.failure.seq;
+        loop {
+            let jobs = freeze_all(file, &mut state, |seq| seq <= target);
+            if !jobs.is_empty() {
+                drop(state);
+                self.send(jobs);
+                state = file.state.lock();
+            }
+            let waiting = state.chunks.iter().any(|(index, chunk)| {
+                let dirty = !chunk.dirty.is_empty() && chunk.dirty_seq <= target;
+                let moving = chunk
+                    .frozen
+                    .as_ref()
+                    .is_some_and(|frozen| frozen.seq <= target)
+                    && !state.ready.iter().any(|flushed| flushed.index == *index);
+                dirty || moving
+            });
+            if !waiting || state.failure.seq != failures || self.check().is_err() {
+                return;
+            }
+            // Dirty bytes above frozen ones that only wait for a commit.
+            if state.ready.iter().any(|flushed| {
+                state
+                    .chunks
+                    .get(&flushed.index)
+                    .is_some_and(|c| !c.dirty.is_empty())
+            }) {
+                self.committer.kick();
+            }
+            file.moved.wait(&mut state);
+        }
+    }
+
+    /// One round: what is old is sent on its way, what is ready is synced and committed.
+    fn cycle(&self, reason: Reason, encoder: &mut FrameEncoder) {
+        let files: Vec<Arc<File>> = self.dirty.lock().values().cloned().collect();
+        for file in &files {
+            self.push(file, reason.pressed);
+        }
+        let batches: Vec<Batch> = files.iter().filter_map(|file| self.collect(file)).collect();
+        drop(files);
+        let failed = self.frames.packs.sync();
+        for (pack, error) in &failed {
+            tracing::warn!("pack {pack:x} could not be synced, its data is written again: {error}");
+        }
+        let mut lost = self.frames.packs.abandoned();
+        lost.extend(failed.iter().map(|(pack, _)| *pack));
+        for batch in batches {
+            self.commit(batch, &lost, encoder);
+        }
+        if reason.durable {
+            let kv = self.namespace.kv();
+            if let Err(e) = kv.sync(kv.version()) {
+                tracing::warn!("the index could not be synced, it will be tried again: {e}");
+            } else if let Err(e) = self.clean_up(encoder) {
+                tracing::warn!("cleaning up is put off: {e}");
+            }
+        }
+    }
+
+    /// Freezes what has been dirty for too long, or everything when memory is short.
+    fn push(&self, file: &Arc<File>, pressed: bool) {
+        let mut state = file.state.lock();
+        let aged = state
+            .dirty_since
+            .is_some_and(|since| since.elapsed() >= MAX_AGE);
+        if aged || pressed {
+            let jobs = freeze_all(file, &mut state, |_| true);
+            drop(state);
+            self.send(jobs);
+        }
+    }
+
+    /// Takes what is ready to be committed.
+    fn collect(&self, file: &Arc<File>) -> Option<Batch> {
+        let mut state = file.state.lock();
+        let flushed = std::mem::take(&mut state.ready);
+        let whole = state.chunks.values().all(|chunk| {
+            chunk.dirty.is_empty()
+                && chunk
+                    .frozen
+                    .as_ref()
+                    .is_none_or(|frozen| flushed.iter().any(|f| Arc::ptr_eq(&f.frozen, frozen)))
+        });
+        if flushed.is_empty() && !(whole && state.times_dirty) {
+            if state.is_clean() {
+                self.forget_dirty(file.ino, &mut state);
+            }
+            return None;
+        }
+        // While something is missing, the size must not go beyond what is there.
+        let reached = flushed
+            .iter()
+            .flat_map(|f| &f.extents)
+            .map(shale_index::extent::Extent::end)
+            .max()
+            .unwrap_or(0);
+        let size = if whole {
+            state.size
+        } else {
+            reached.max(state.committed_size).min(state.size)
+        };
+        let size = (size != state.committed_size).then_some(size);
+        Some(Batch {
+            file: Arc::clone(file),
+            flushed,
+            size,
+        })
+    }
+
+    fn commit(&self, batch: Batch, lost: &[u64], encoder: &mut FrameEncoder) {
+        let Batch {
+            file,
+            mut flushed,
+            size,
+        } = batch;
+        let mut state = file.state.lock();
+        let (again, good): (Vec<_>, Vec<_>) = flushed.drain(..).partition(|f| f.is_in(lost));
+        let rewritten = !again.is_empty();
+        for failed in again {
+            let freed = state.thaw(failed.index, &failed.frozen, file.chunk_len() as usize);
+            self.budget.give(freed);
+        }
+        // A truncation since `collect` has the last word about the size.
+        let size = size.map(|size| size.min(state.size)).filter(|_| !rewritten);
+        match self.commit_extents(&file, &mut state, &good, size) {
+            Ok(()) => {
+                for done in good {
+                    self.release(&mut state, done);
+                }
+                if state
+                    .map
+                    .as_ref()
+                    .is_some_and(crate::map::FileMap::wants_fold)
+                    && let Err(e) = self.fold(&file, &mut state, encoder, &[])
+                {
+                    tracing::warn!(inode = file.ino, "folding is put off: {e}");
+                }
+            }
+            Err(Error::Index(shale_index::Error::Refused(libc::ENOENT))) => {
+                // Purged meanwhile: nobody wants the data any more.
+                for done in good {
+                    self.release(&mut state, done);
+                }
+                state.times_dirty = false;
+            }
+            Err(error) => {
+                tracing::warn!(
+                    inode = file.ino,
+                    "a commit failed and will be tried again: {error}"
+                );
+                state.map = None;
+                state.fail(error.errno());
+                self.budget.stall(error.errno());
+                state.ready.extend(good);
+            }
+        }
+        state.dirty_since = (!state.is_clean()).then(Instant::now);
+        if state.is_clean() {
+            self.forget_dirty(file.ino, &mut state);
+        }
+        drop(state);
+        file.moved.notify_all();
+        self.retire(file);
+    }
+
+    fn commit_extents(
+        &self,
+        file: &File,
+        state: &mut FileState,
+        flushed: &[Flushed],
+        size: Option<u64>,
+    ) -> Result<(), Error> {
+        let extents: Vec<_> = flushed.iter().flat_map(Flushed::surviving).collect();
+        let mut commit = DataCommit {
+            size: size.filter(|&size| size != state.committed_size),
+            times: state.times_dirty.then_some((state.mtime, state.ctime)),
+            ..DataCommit::default()
+        };
+        if !extents.is_empty() {
+            self.load_map(file, state)?;
+            self.lay(state, &extents, &mut commit)?;
+        }
+        if commit.map == MapChange::Keep && commit.size.is_none() && commit.times.is_none() {
+            return Ok(());
+        }
+        self.namespace.commit_data(file.ino, &commit)?;
+        self.frames.packs.account(&commit.packs);
+        if let Some(map) = state.map.as_mut()
+            && commit.map != MapChange::Keep
+        {
+            map.committed(matches!(commit.map, MapChange::Fold(_)));
+        }
+        state.committed_size = commit.size.unwrap_or(state.committed_size);
+        state.times_dirty = false;
+        Ok(())
+    }
+
+    /// Gives back the memory of committed bytes, keeping them in the cache of decoded frames.
+    fn release(&self, state: &mut FileState, done: Flushed) {
+        let Flushed {
+            index,
+            frozen,
+            extents,
+            pins: _pins,
+        } = done;
+        state.settle(index, &frozen);
+        self.budget.give(frozen.segs.bytes());
+        if let [extent] = &extents[..]
+            && let Place::Frame(part) = &extent.place
+            && let Ok(frozen) = Arc::try_unwrap(frozen)
+            && let Some(raw) = frozen.segs.into_single(part.raw_len as usize)
+        {
+            self.frames.cache.put((part.pack, part.at), Arc::new(raw));
+        }
+    }
+
+    /// Merges the commit records of a file into map segments.
+    pub(crate) fn fold(
+        &self,
+        file: &File,
+        state: &mut FileState,
+        encoder: &mut FrameEncoder,
+        avoid: &[u64],
+    ) -> Result<(), Error> {
+        self.load_map(file, state)?;
+        let Some(map) = state.map.as_mut() else {
+            return Err(Error::Poisoned);
+        };
+        let folded = map.fold(&self.frames, encoder, avoid)?;
+        if let Some((pack, source)) = self.frames.packs.sync().pop() {
+            let path = crate::pack::PackId(pack).path();
+            return Err(Error::Io {
+                action: "sync",
+                path,
+                source,
+            });
+        }
+        let commit = DataCommit {
+            map: MapChange::Fold(folded.root.clone()),
+            packs: folded.packs.clone(),
+            ..DataCommit::default()
+        };
+        self.namespace.commit_data(file.ino, &commit)?;
+        self.frames.packs.account(&commit.packs);
+        map.adopt(folded);
+        Ok(())
+    }
+
+    fn forget_dirty(&self, ino: u64, state: &mut FileState) {
+        state.dirty_since = None;
+        self.dirty.lock().remove(&ino);
+    }
+}
+
+fn freeze_all(file: &Arc<File>, state: &mut FileState, wanted: impl Fn(u64) -> bool) -> Vec<Job> {
+    let indexes: Vec<u64> = state
+        .chunks
+        .iter()
+        .filter(|(_, chunk)| !chunk.dirty.is_empty() && wanted(chunk.dirty_seq))
+        .map(|(&index, _)| index)
+        .collect();
+    indexes
+        .into_iter()
+        .filter_map(|index| {
+            let frozen = state.freeze(index)?;
+            Some(Job {
+                file: Arc::clone(file),
+                index,
+                frozen,
+            })
+        })
+        .collect()
+}

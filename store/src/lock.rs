@@ -1,0 +1,69 @@
+//! One daemon at a time: the lock of a store.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use nix::fcntl::{Flock, FlockArg};
+
+use crate::Error;
+
+/// Name of the lock in a store.
+pub const FILE: &str = "lock";
+
+/// Held as long as the store is in use.
+#[derive(Debug)]
+pub struct StoreLock {
+    file: Flock<File>,
+}
+
+impl StoreLock {
+    /// Takes the lock. `purpose` tells others what the store is used for.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] when another process has it.
+    pub fn take(store: &Path, purpose: &str) -> Result<Self, Error> {
+        let path = store.join(FILE);
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .map_err(Error::io("open", &path))?;
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(mut lock) => {
+                let note = format!("{} {purpose}\n", std::process::id());
+                let write = |file: &mut File| {
+                    file.set_len(0)?;
+                    file.seek(SeekFrom::Start(0))?;
+                    file.write_all(note.as_bytes())
+                };
+                write(&mut lock).map_err(Error::io("write", &path))?;
+                Ok(Self { file: lock })
+            }
+            Err((mut file, nix::errno::Errno::EWOULDBLOCK)) => {
+                let mut note = String::new();
+                let _ = file.read_to_string(&mut note);
+                let holder = match note.trim().split_once(' ') {
+                    Some((pid, purpose)) => format!("process {pid} ({purpose})"),
+                    None => "another process".to_owned(),
+                };
+                Err(Error::Locked {
+                    path: store.to_owned(),
+                    holder,
+                })
+            }
+            Err((_, errno)) => Err(Error::io("lock", path)(errno.into())),
+        }
+    }
+}
+
+impl Drop for StoreLock {
+    fn drop(&mut self) {
+        // The note is about a process that is gone; the lock itself ends with the file.
+        let _ = self.file.set_len(0);
+    }
+}

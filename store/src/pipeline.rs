@@ -1,0 +1,223 @@
+//! Workers that turn frozen chunks into frames.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use crossbeam::channel::Receiver;
+use shale_codec::{Effort, FrameKind};
+use shale_index::extent::{Extent, Place};
+
+use crate::Error;
+use crate::file::{File, Flushed, Frozen};
+use crate::frames::FrameEncoder;
+use crate::pins::Pin;
+use crate::store::Inner;
+
+/// Pieces and extents of a chunk from which on it is written as a whole.
+const MAX_FRAGMENTS: usize = 16;
+
+/// A chunk to be written.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) file: Arc<File>,
+    pub(crate) index: u64,
+    pub(crate) frozen: Arc<Frozen>,
+}
+
+/// A run of bytes that becomes one frame.
+struct Run {
+    start: u64,
+    end: u64,
+    /// Older extents that fill what the frozen bytes leave open.
+    base: Vec<Extent>,
+}
+
+pub(crate) fn work(inner: &Inner, jobs: &Receiver<Job>) {
+    let mut worker = Worker {
+        encoder: FrameEncoder::new(),
+        raw: Vec::new(),
+    };
+    for job in jobs {
+        let done = catch_unwind(AssertUnwindSafe(|| worker.flush(inner, &job)));
+        let result = done.unwrap_or_else(|_| {
+            inner.poison("a worker panicked while writing a chunk");
+            Err(Error::Poisoned)
+        });
+        finish(inner, &job, result);
+    }
+}
+
+struct Worker {
+    encoder: FrameEncoder,
+    raw: Vec<u8>,
+}
+
+impl Worker {
+    fn flush(&mut self, inner: &Inner, job: &Job) -> Result<(Vec<Extent>, Vec<Pin>), Error> {
+        inner.check()?;
+        let (mut extents, mut pins) = (Vec::new(), Vec::new());
+        for run in plan(inner, job)? {
+            let raw = match single_piece(&job.frozen, &run) {
+                Some(piece) => piece,
+                None => {
+                    self.assemble(inner, job, &run)?;
+                    &self.raw
+                }
+            };
+            let effort = if inner.budget.used() > inner.budget.limit() / 8 * 7 {
+                // Writers are about to wait: the background pass can make up for it.
+                Effort::Lz4
+            } else {
+                inner.effort
+            };
+            let (part, pin) = inner.frames.put(
+                &mut self.encoder,
+                FrameKind::Data,
+                job.file.ino,
+                run.start,
+                effort,
+                raw,
+            )?;
+            inner.space.spend(u64::from(part.frame_len));
+            pins.push(pin);
+            extents.push(Extent {
+                offset: run.start,
+                len: run.end - run.start,
+                place: Place::Frame(part),
+            });
+        }
+        Ok((extents, pins))
+    }
+
+    /// Older bytes with the frozen ones laid over them.
+    fn assemble(&mut self, inner: &Inner, job: &Job, run: &Run) -> Result<(), Error> {
+        self.raw.clear();
+        self.raw.resize((run.end - run.start) as usize, 0);
+        for extent in &run.base {
+            let Place::Frame(part) = &extent.place else {
+                continue;
+            };
+            let old = inner.frames.get(part, job.file.ino, extent.offset)?;
+            let (at, len, skip) = (
+                (extent.offset - run.start) as usize,
+                extent.len as usize,
+                part.skip as usize,
+            );
+            self.raw[at..at + len].copy_from_slice(&old[skip..skip + len]);
+        }
+        job.frozen.segs.copy_to(run.start, &mut self.raw, |_, _| {});
+        Ok(())
+    }
+}
+
+fn single_piece<'a>(frozen: &'a Frozen, run: &Run) -> Option<&'a [u8]> {
+    let (start, piece) = frozen
+        .segs
+        .iter()
+        .find(|(start, piece)| *start <= run.start && start + piece.len() as u64 >= run.end)?;
+    Some(&piece[(run.start - start) as usize..(run.end - start) as usize])
+}
+
+/// Decides what is written: the new bytes alone, or the chunk with its older bytes when little
+/// is missing or it has become too fragmented.
+fn plan(inner: &Inner, job: &Job) -> Result<Vec<Run>, Error> {
+    let (chunk_start, chunk_end) = job.file.chunk_range(job.index);
+    let pieces: Vec<(u64, u64)> = job
+        .frozen
+        .segs
+        .iter()
+        .map(|(start, piece)| (start, start + piece.len() as u64))
+        .collect();
+    let alone = || {
+        pieces
+            .iter()
+            .map(|&(start, end)| Run {
+                start,
+                end,
+                base: Vec::new(),
+            })
+            .collect()
+    };
+    if let [(start, end)] = pieces[..]
+        && start == chunk_start
+        && end == chunk_end
+    {
+        return Ok(alone());
+    }
+    let mut state = job.file.state.lock();
+    let valid = chunk_end.min(state.size).saturating_sub(chunk_start);
+    let older = match inner.extents(&job.file, &mut state, chunk_start, chunk_end) {
+        Ok(older) => older,
+        // A map that cannot be read is no reason not to write new bytes.
+        Err(Error::Damaged { .. }) => return Ok(alone()),
+        Err(e) => return Err(e),
+    };
+    drop(state);
+    let older: Vec<Extent> = older
+        .into_iter()
+        .filter(|e| e.place != Place::Hole)
+        .collect();
+    let dense = job.frozen.segs.bytes() * 2 >= valid;
+    if older.is_empty() || !(dense || older.len() + pieces.len() > MAX_FRAGMENTS) {
+        return Ok(alone());
+    }
+    let mut spans: Vec<(u64, u64)> = pieces.clone();
+    spans.extend(older.iter().map(|e| (e.offset, e.end())));
+    spans.sort_unstable();
+    let mut runs: Vec<Run> = Vec::new();
+    for (start, end) in spans {
+        match runs.last_mut() {
+            Some(run) if start <= run.end => run.end = run.end.max(end),
+            _ => runs.push(Run {
+                start,
+                end,
+                base: Vec::new(),
+            }),
+        }
+    }
+    // A run of older bytes alone is left where it is.
+    runs.retain(|run| {
+        pieces
+            .iter()
+            .any(|&(start, end)| start < run.end && run.start < end)
+    });
+    for run in &mut runs {
+        run.base = older
+            .iter()
+            .filter(|e| e.offset < run.end && run.start < e.end())
+            .copied()
+            .collect();
+    }
+    Ok(runs)
+}
+
+fn finish(inner: &Inner, job: &Job, result: Result<(Vec<Extent>, Vec<Pin>), Error>) {
+    let mut state = job.file.state.lock();
+    match result {
+        Ok((extents, pins)) => {
+            state.ready.push(Flushed {
+                index: job.index,
+                frozen: Arc::clone(&job.frozen),
+                extents,
+                pins,
+            });
+            inner.budget.stall(0);
+        }
+        Err(error) => {
+            tracing::warn!(
+                inode = job.file.ino,
+                offset = job.file.chunk_range(job.index).0,
+                "writing behind failed, the data stays in memory and will be tried again: {error}"
+            );
+            let freed = state.thaw(job.index, &job.frozen, job.file.chunk_len() as usize);
+            state.fail(error.errno());
+            inner.budget.give(freed);
+            inner.budget.stall(error.errno());
+        }
+    }
+    drop(state);
+    job.file.moved.notify_all();
+    if inner.budget.is_tight() {
+        inner.committer.kick();
+    }
+}

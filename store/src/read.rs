@@ -1,0 +1,263 @@
+//! Reading: memory first, then decoded frames, then packs.
+
+use std::sync::Arc;
+
+use shale_index::extent::{Extent, Place};
+
+use crate::file::{File, FileState};
+use crate::store::Inner;
+use crate::{Error, Store};
+
+/// How often a read looks again for frames that were moved while it was on its way.
+const MAX_MOVES: usize = 8;
+
+/// What to look for from an offset on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seek {
+    /// The next byte that is data.
+    Data,
+    /// The next byte that is in a hole; the end of the file is one.
+    Hole,
+}
+
+impl Store {
+    /// Reads up to `len` bytes at an offset into `out`, which is cleared first; fewer only at
+    /// the end of the file.
+    ///
+    /// # Errors
+    /// `EIO` when stored bytes are damaged, or when the device fails.
+    pub fn read(
+        &self,
+        file: &Arc<File>,
+        offset: u64,
+        len: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let inner = &*self.inner;
+        inner.check()?;
+        out.clear();
+        for _ in 0..MAX_MOVES {
+            let wanted = {
+                let mut state = file.state.lock();
+                let end = state.size.min(offset.saturating_add(len as u64));
+                if offset >= end {
+                    out.clear();
+                    return Ok(());
+                }
+                out.clear();
+                out.resize((end - offset) as usize, 0);
+                inner.gather(file, &mut state, offset, out)?
+            };
+            match inner.fetch(file, &wanted, offset, out) {
+                Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                    // The pack was collected after its live frames had moved: look again.
+                }
+                other => return other,
+            }
+        }
+        Err(Error::Refused(libc::EIO))
+    }
+
+    /// The next data or hole at or after an offset; `None` when there is none before the end.
+    ///
+    /// # Errors
+    /// When the map of the file cannot be read.
+    pub fn seek(&self, file: &Arc<File>, offset: u64, what: Seek) -> Result<Option<u64>, Error> {
+        let inner = &*self.inner;
+        inner.check()?;
+        let mut state = file.state.lock();
+        if offset >= state.size {
+            return Ok(None);
+        }
+        match what {
+            Seek::Data => inner.next_data(file, &mut state, offset),
+            Seek::Hole => {
+                let mut at = offset;
+                while at < state.size {
+                    match inner.data_end(file, &mut state, at)? {
+                        Some(end) => at = end,
+                        None => break,
+                    }
+                }
+                Ok(Some(at.min(state.size)))
+            }
+        }
+    }
+}
+
+impl Inner {
+    pub(crate) fn load_map(&self, file: &File, state: &mut FileState) -> Result<(), Error> {
+        if state.map.is_none() {
+            let inode = self.namespace.inode(file.ino)?;
+            state.map = Some(crate::map::FileMap::load(
+                &self.namespace,
+                &self.frames,
+                &inode,
+            )?);
+        }
+        Ok(())
+    }
+
+    /// Extents of a file between two offsets.
+    pub(crate) fn extents(
+        &self,
+        file: &File,
+        state: &mut FileState,
+        start: u64,
+        end: u64,
+    ) -> Result<Vec<Extent>, Error> {
+        self.load_map(file, state)?;
+        match state.map.as_mut() {
+            Some(map) => map.range(&self.frames, start, end),
+            None => Err(Error::Poisoned),
+        }
+    }
+
+    /// Copies what is in memory and returns the extents that cover the rest.
+    fn gather(
+        &self,
+        file: &File,
+        state: &mut FileState,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<Vec<Extent>, Error> {
+        let end = offset + out.len() as u64;
+        // Ranges not found in memory yet.
+        let mut missing = vec![(offset, end)];
+        if !state.chunks.is_empty() {
+            let (first, last) = (file.chunk_of(offset), file.chunk_of(end - 1));
+            for (&index, chunk) in state.chunks.range(first..=last) {
+                if let Some(frozen) = &chunk.frozen {
+                    frozen
+                        .segs
+                        .copy_to(offset, out, |from, to| remove_range(&mut missing, from, to));
+                    let (chunk_start, chunk_end) = file.chunk_range(index);
+                    for &(start, stop) in frozen.cut.lock().iter() {
+                        // Nothing older is below: the map got its hole when the cut was made.
+                        let start = start.max(offset).max(chunk_start);
+                        let stop = stop.min(end).min(chunk_end);
+                        if start < stop {
+                            out[(start - offset) as usize..(stop - offset) as usize].fill(0);
+                            remove_range(&mut missing, start, stop);
+                        }
+                    }
+                }
+                chunk
+                    .dirty
+                    .copy_to(offset, out, |from, to| remove_range(&mut missing, from, to));
+            }
+        }
+        if missing.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut wanted = Vec::new();
+        for (from, to) in missing {
+            wanted.extend(self.extents(file, state, from, to)?);
+        }
+        Ok(wanted)
+    }
+
+    fn fetch(
+        &self,
+        file: &File,
+        wanted: &[Extent],
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<(), Error> {
+        for extent in wanted {
+            let Place::Frame(part) = &extent.place else {
+                continue;
+            };
+            let raw = self.frames.get(part, file.ino, extent.offset)?;
+            let skip = part.skip as usize;
+            let at = (extent.offset - offset) as usize;
+            let len = extent.len as usize;
+            out[at..at + len].copy_from_slice(&raw[skip..skip + len]);
+        }
+        Ok(())
+    }
+
+    fn next_data(
+        &self,
+        file: &File,
+        state: &mut FileState,
+        offset: u64,
+    ) -> Result<Option<u64>, Error> {
+        let size = state.size;
+        let mut found = size;
+        for (_, chunk) in state.chunks.range(file.chunk_of(offset)..) {
+            let mut first = |start: u64, len: usize| {
+                if start + len as u64 > offset {
+                    found = found.min(start.max(offset));
+                }
+            };
+            if let Some(frozen) = &chunk.frozen {
+                frozen
+                    .segs
+                    .iter()
+                    .for_each(|(start, piece)| first(start, piece.len()));
+            }
+            chunk
+                .dirty
+                .iter()
+                .for_each(|(start, piece)| first(start, piece.len()));
+            if found < size {
+                break;
+            }
+        }
+        self.load_map(file, state)?;
+        if let Some(map) = state.map.as_mut()
+            && let Some(stored) = map.next_data(&self.frames, offset, found)?
+        {
+            found = stored;
+        }
+        Ok((found < size).then_some(found))
+    }
+
+    /// Where the data that covers `at` ends; `None` when `at` is in a hole.
+    fn data_end(&self, file: &File, state: &mut FileState, at: u64) -> Result<Option<u64>, Error> {
+        let index = file.chunk_of(at);
+        let (_, chunk_end) = file.chunk_range(index);
+        let mut end = None;
+        if let Some(chunk) = state.chunks.get(&index) {
+            let mut cover = |start: u64, len: usize| {
+                let stop = start + len as u64;
+                if start <= at && at < stop {
+                    end = end.max(Some(stop));
+                }
+            };
+            if let Some(frozen) = &chunk.frozen {
+                frozen
+                    .segs
+                    .iter()
+                    .for_each(|(start, piece)| cover(start, piece.len()));
+            }
+            chunk
+                .dirty
+                .iter()
+                .for_each(|(start, piece)| cover(start, piece.len()));
+        }
+        for extent in self.extents(file, state, at, chunk_end)? {
+            if extent.offset == at && extent.place != Place::Hole {
+                end = end.max(Some(extent.end()));
+            }
+        }
+        Ok(end)
+    }
+}
+
+/// Takes a range out of a list of ranges.
+fn remove_range(ranges: &mut Vec<(u64, u64)>, start: u64, end: u64) {
+    if let [(from, to)] = ranges[..]
+        && start <= from
+        && to <= end
+    {
+        ranges.clear();
+        return;
+    }
+    *ranges = ranges
+        .iter()
+        .flat_map(|&(from, to)| [(from, to.min(start)), (from.max(end), to)])
+        .filter(|(from, to)| from < to)
+        .collect();
+}

@@ -1,0 +1,437 @@
+//! A store in use.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use crossbeam::channel::Sender;
+use parking_lot::Mutex;
+use shale_backing::{Backing, PosixBacking, Space};
+use shale_codec::Effort;
+use shale_index::schema::Inode;
+use shale_index::{Kv, Namespace};
+
+use crate::Error;
+use crate::budget::Budget;
+use crate::commit::Control;
+use crate::file::File;
+use crate::frames::Frames;
+use crate::lock::StoreLock;
+use crate::pack::{PackId, Packs};
+use crate::pipeline::Job;
+use crate::space::SpaceGuard;
+use crate::superblock::Superblock;
+use crate::{catalog, commit, pack, pipeline};
+
+/// How a store is used.
+#[derive(Clone, Debug)]
+pub struct StoreOptions {
+    /// Bytes for unwritten data and caches.
+    pub memory: u64,
+    /// Threads that compress.
+    pub workers: usize,
+    /// Owner of the root directory of a new store.
+    pub owner: (u32, u32),
+    /// How chunks are compressed when they are written.
+    pub effort: Effort,
+    /// What others are told who find the store locked.
+    pub purpose: String,
+}
+
+/// A store in use by this process.
+#[derive(Debug)]
+pub struct Store {
+    pub(crate) inner: Arc<Inner>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    _lock: Option<StoreLock>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) backing: Arc<dyn Backing>,
+    pub(crate) namespace: Namespace,
+    pub(crate) frames: Frames,
+    pub(crate) budget: Budget,
+    pub(crate) space: SpaceGuard,
+    pub(crate) committer: Control,
+    pub(crate) effort: Effort,
+    /// Files in use, by inode. Whoever works on a file takes it from here.
+    files: Mutex<HashMap<u64, Arc<File>>>,
+    /// Files with something to write.
+    pub(crate) dirty: Mutex<BTreeMap<u64, Arc<File>>>,
+    /// Orphans that nobody outside uses any more.
+    pub(crate) released: Mutex<BTreeSet<u64>>,
+    pub(crate) catalog: Option<catalog::Catalog>,
+    jobs: Mutex<Option<Sender<Job>>>,
+    poisoned: AtomicBool,
+}
+
+/// Where the directories of a store are.
+const INDEX_DIR: &str = "index";
+
+impl Store {
+    /// Opens the store in a directory, or makes one in an empty directory.
+    ///
+    /// # Errors
+    /// [`Error::Locked`], [`Error::NotAStore`], or what the device says.
+    pub fn open(path: &Path, options: &StoreOptions) -> Result<Self, Error> {
+        let backing: Arc<dyn Backing> = Arc::new(PosixBacking::new(path));
+        let fresh = Superblock::read(&*backing)?.is_none();
+        if fresh {
+            require_empty(path)?;
+        }
+        let lock = StoreLock::take(path, &options.purpose)?;
+        let superblock = prepare(&*backing, fresh)?;
+        let engine = Arc::new(shale_index::engine::MemKv::new());
+        let catalog = catalog::Catalog {};
+        let mut store = Self::with_engine(backing, engine, superblock, options, Some(catalog))?;
+        store._lock = Some(lock);
+        Ok(store)
+    }
+
+    /// Opens a store over any engine.
+    pub(crate) fn with_engine(
+        backing: Arc<dyn Backing>,
+        kv: Arc<dyn Kv>,
+        superblock: Superblock,
+        options: &StoreOptions,
+        catalog: Option<catalog::Catalog>,
+    ) -> Result<Self, Error> {
+        let on_disk = pack::list(&*backing)?;
+        let newest = on_disk
+            .iter()
+            .map(|&(id, _)| PackId(id).session())
+            .max()
+            .unwrap_or(0);
+        let known = Namespace::last_session(&*kv)?;
+        let namespace = Namespace::open(kv, newest + 1, options.owner)?;
+        let live: BTreeMap<u64, u64> = namespace.packs()?.into_iter().collect();
+        let packs = Packs::open(
+            Arc::clone(&backing),
+            superblock.id,
+            namespace.session(),
+            live,
+        )?;
+        for &(id, _) in &on_disk {
+            if PackId(id).session() <= known {
+                // Frames that no commit has reached before their session ended.
+                packs.condemn(id);
+            } else {
+                tracing::warn!(
+                    "{} is newer than the index and is left alone; run `shale fsck` on the store",
+                    PackId(id).path().display()
+                );
+            }
+        }
+        let total = backing
+            .space()
+            .map_err(Error::io("query the space of", "."))?
+            .total;
+        let orphans = namespace.orphans()?;
+        let (sender, receiver) = crossbeam::channel::unbounded();
+        let inner = Arc::new(Inner {
+            namespace,
+            frames: Frames::new(packs, options.memory / 4),
+            budget: Budget::new(options.memory / 2),
+            space: SpaceGuard::new(total),
+            committer: Control::default(),
+            effort: options.effort,
+            files: Mutex::default(),
+            dirty: Mutex::default(),
+            released: Mutex::new(orphans.into_iter().collect()),
+            catalog,
+            jobs: Mutex::new(Some(sender)),
+            poisoned: AtomicBool::new(false),
+            backing,
+        });
+        let mut threads = Vec::new();
+        for number in 0..options.workers.max(1) {
+            let (inner, receiver) = (Arc::clone(&inner), receiver.clone());
+            let body = move || pipeline::work(&inner, &receiver);
+            threads.push(spawn(format!("shale-encode-{number}"), body)?);
+        }
+        let committer = Arc::clone(&inner);
+        threads.push(spawn("shale-commit".to_owned(), move || {
+            commit::work(&committer)
+        })?);
+        Ok(Self {
+            inner,
+            threads: Mutex::new(threads),
+            _lock: None,
+        })
+    }
+
+    /// Names, inodes and attributes.
+    #[must_use]
+    pub fn namespace(&self) -> &Namespace {
+        &self.inner.namespace
+    }
+
+    /// The directory of the store.
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        self.inner.backing.root().to_owned()
+    }
+
+    /// Space on the device.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn space(&self) -> Result<Space, Error> {
+        self.inner
+            .backing
+            .space()
+            .map_err(Error::io("query the space of", "."))
+    }
+
+    /// A regular file to work on; keep it as long as the file is open.
+    ///
+    /// # Errors
+    /// `ENOENT`, or when the index fails.
+    pub fn file(&self, ino: u64) -> Result<Arc<File>, Error> {
+        self.inner.file(ino)
+    }
+
+    /// An inode, with what has been written but is not committed yet.
+    ///
+    /// # Errors
+    /// `ENOENT`, or when the index fails.
+    pub fn inode(&self, ino: u64) -> Result<Inode, Error> {
+        let inode = self.inner.namespace.inode(ino)?;
+        Ok(self.overlay(inode))
+    }
+
+    /// The inode as its file in memory sees it.
+    #[must_use]
+    pub fn overlay(&self, mut inode: Inode) -> Inode {
+        if let Some(file) = self.inner.file_in_use(inode.ino) {
+            let state = file.state.lock();
+            inode.size = state.size;
+            if state.times_dirty {
+                inode.mtime = state.mtime;
+                inode.ctime = state.ctime;
+            }
+        }
+        inode
+    }
+
+    /// Changes attributes.
+    ///
+    /// # Errors
+    /// `ENOENT`, or when the index fails.
+    pub fn set_attr(&self, ino: u64, change: &shale_index::AttrChange) -> Result<Inode, Error> {
+        self.inner.check()?;
+        let file = self.inner.file_in_use(ino);
+        let mut state = file.as_ref().map(|file| file.state.lock());
+        let mut change = change.clone();
+        if let Some(state) = state.as_deref().filter(|state| state.times_dirty) {
+            change.mtime.get_or_insert(state.mtime);
+            change.ctime.get_or_insert(state.ctime);
+        }
+        let (mut inode, _) = self.inner.namespace.set_attr(ino, &change)?;
+        if let Some(state) = state.as_deref_mut() {
+            state.mtime = inode.mtime;
+            state.ctime = inode.ctime;
+            state.times_dirty = false;
+            inode.size = state.size;
+        }
+        Ok(inode)
+    }
+
+    /// Whether a file has data that is not committed yet.
+    #[must_use]
+    pub fn is_dirty(&self, ino: u64) -> bool {
+        self.inner
+            .file_in_use(ino)
+            .is_some_and(|file| !file.state.lock().is_clean())
+    }
+
+    /// Tells that nobody outside uses an orphan any more: it is freed soon.
+    pub fn release_orphan(&self, ino: u64) {
+        self.inner.released.lock().insert(ino);
+    }
+
+    /// Gives a file back after use.
+    pub fn close(&self, file: Arc<File>) {
+        self.inner.retire(file);
+    }
+
+    /// Writes everything, makes it durable and ends the session.
+    ///
+    /// # Errors
+    /// What could not be made durable.
+    pub fn shut_down(&self) -> Result<(), Error> {
+        let synced = self.sync_all();
+        self.inner.committer.stop();
+        self.inner.jobs.lock().take();
+        for thread in std::mem::take(&mut *self.threads.lock()) {
+            let _ = thread.join();
+        }
+        if let Some(catalog) = &self.inner.catalog {
+            catalog.flush(true)?;
+        }
+        self.inner.frames.packs.roll();
+        for (pack, error) in self.inner.frames.packs.sync() {
+            tracing::warn!("pack {pack:x} could not be sealed: {error}");
+        }
+        self.inner.namespace.kv().close()?;
+        synced
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        if !self.threads.lock().is_empty()
+            && let Err(e) = self.shut_down()
+        {
+            tracing::error!("the store could not be shut down cleanly: {e}");
+        }
+    }
+}
+
+impl Inner {
+    /// Refuses work after an internal error.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.poisoned.load(Ordering::SeqCst) {
+            Err(Error::Poisoned)
+        } else {
+            Ok(())
+        }
+    }
+
+    pub(crate) fn poison(&self, why: &str) {
+        tracing::error!("{why}; the file system answers EIO from now on, unmount it");
+        self.poisoned.store(true, Ordering::SeqCst);
+        self.budget.stall(libc::EIO);
+        for file in self.files.lock().values() {
+            file.moved.notify_all();
+        }
+    }
+
+    pub(crate) fn send(&self, jobs: Vec<Job>) {
+        let sender = self.jobs.lock();
+        for job in jobs {
+            if let Some(sender) = sender.as_ref() {
+                // Workers live as long as the sender.
+                let _ = sender.send(job);
+            }
+        }
+    }
+
+    pub(crate) fn file(&self, ino: u64) -> Result<Arc<File>, Error> {
+        let mut files = self.files.lock();
+        if let Some(file) = files.get(&ino) {
+            return Ok(Arc::clone(file));
+        }
+        let inode = self.namespace.inode(ino)?;
+        if !inode.is_file() {
+            return Err(Error::Refused(libc::EINVAL));
+        }
+        let file = Arc::new(File::new(&inode));
+        files.insert(ino, Arc::clone(&file));
+        Ok(file)
+    }
+
+    pub(crate) fn file_in_use(&self, ino: u64) -> Option<Arc<File>> {
+        self.files.lock().get(&ino).cloned()
+    }
+
+    /// Forgets a file that nobody uses and that has nothing to write.
+    pub(crate) fn retire(&self, file: Arc<File>) {
+        let ino = file.ino;
+        drop(file);
+        let mut files = self.files.lock();
+        if let Some(file) = files.get(&ino)
+            && Arc::strong_count(file) == 1
+            && file.state.lock().is_clean()
+        {
+            files.remove(&ino);
+        }
+    }
+
+    /// Forgets a file whatever it has to write, unless somebody uses it.
+    pub(crate) fn discard(&self, ino: u64) -> bool {
+        let mut files = self.files.lock();
+        let mut dirty = self.dirty.lock();
+        let Some(file) = files.get(&ino) else {
+            return true;
+        };
+        let ours = 1 + usize::from(dirty.contains_key(&ino));
+        if Arc::strong_count(file) > ours {
+            return false;
+        }
+        let state = file.state.lock();
+        let unwritten: u64 = state
+            .chunks
+            .values()
+            .map(|c| c.dirty.bytes() + c.frozen.as_ref().map_or(0, |f| f.segs.bytes()))
+            .sum();
+        drop(state);
+        self.budget.give(unwritten);
+        dirty.remove(&ino);
+        files.remove(&ino);
+        true
+    }
+}
+
+fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
+    std::thread::Builder::new()
+        .name(name)
+        .spawn(body)
+        .map_err(Error::io("start a thread for", "."))
+}
+
+fn require_empty(path: &Path) -> Result<(), Error> {
+    let entries = std::fs::read_dir(path).map_err(Error::io("list", path))?;
+    for entry in entries {
+        let name = entry.map_err(Error::io("list", path))?.file_name();
+        if name != crate::lock::FILE && name != "superblock.new" && name != "shale.log" {
+            return Err(Error::NotAStore {
+                path: path.to_owned(),
+                reason: format!(
+                    "it holds {} but no superblock, so it is not a store; name an empty directory",
+                    name.display()
+                ),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Makes the directories of a new store, the superblock last; or checks those of an old one.
+fn prepare(backing: &dyn Backing, fresh: bool) -> Result<Superblock, Error> {
+    let (packs, index) = (Path::new(pack::DIR), Path::new(INDEX_DIR));
+    if !fresh {
+        let entries = backing
+            .list(Path::new(""))
+            .map_err(Error::io("list", "."))?;
+        for dir in [packs, index] {
+            if !entries
+                .iter()
+                .any(|entry| entry.name == dir && entry.is_dir)
+            {
+                return Err(Error::NotAStore {
+                    path: backing.root().to_owned(),
+                    reason: format!(
+                        "its directory {} is missing; `shale fsck --rebuild` recovers what is left",
+                        dir.display()
+                    ),
+                });
+            }
+        }
+        return Superblock::read(backing)?.ok_or(Error::Poisoned);
+    }
+    for dir in [packs, index] {
+        backing
+            .create_dir_all(dir)
+            .map_err(Error::io("create", dir))?;
+    }
+    backing
+        .sync_dir(Path::new(""))
+        .map_err(Error::io("sync", "."))?;
+    let superblock = Superblock::fresh().map_err(Error::io("make an identity for", "."))?;
+    superblock.write(backing)?;
+    Ok(superblock)
+}

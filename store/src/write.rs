@@ -1,0 +1,195 @@
+//! Writing: bytes land in memory, whole chunks go on their way at once.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use shale_index::extent::{Extent, MAX_FILE_SIZE, Place};
+use shale_index::{DataCommit, MapChange};
+
+use crate::file::{File, FileState};
+use crate::pipeline::Job;
+use crate::store::Inner;
+use crate::{Error, Store};
+
+impl Store {
+    /// Writes at an offset.
+    ///
+    /// # Errors
+    /// `EFBIG`, `ENOSPC`, or an error of writing behind that leaves no room for more.
+    pub fn write(&self, file: &Arc<File>, offset: u64, data: &[u8]) -> Result<(), Error> {
+        let inner = &*self.inner;
+        inner.check()?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        let len = data.len() as u64;
+        let end = offset
+            .checked_add(len)
+            .filter(|&end| end <= MAX_FILE_SIZE)
+            .ok_or(Error::Refused(libc::EFBIG))?;
+        inner
+            .space
+            .admit(&*inner.backing, inner.budget.used() + len)?;
+        inner.budget.take(len, || inner.committer.press())?;
+
+        let mut jobs = Vec::new();
+        let mut state = file.state.lock();
+        state.write_seq += 1;
+        let seq = state.write_seq;
+        let mut grown = 0;
+        let mut at = offset;
+        while at < end {
+            let index = file.chunk_of(at);
+            let (chunk_start, chunk_end) = file.chunk_range(index);
+            let stop = end.min(chunk_end);
+            let piece = &data[(at - offset) as usize..(stop - offset) as usize];
+            let chunk = state.chunks.entry(index).or_default();
+            if chunk.dirty.is_empty() {
+                chunk.dirty_seq = seq;
+            }
+            let before = chunk.dirty.bytes();
+            chunk.dirty.write(at, piece, file.chunk_len() as usize);
+            grown += chunk.dirty.bytes() - before;
+            if chunk.dirty.covers(chunk_start, chunk_end)
+                && let Some(frozen) = state.freeze(index)
+            {
+                jobs.push(Job {
+                    file: Arc::clone(file),
+                    index,
+                    frozen,
+                });
+            }
+            at = stop;
+        }
+        state.size = state.size.max(end);
+        state.touch();
+        inner.mark_dirty(file, &mut state);
+        drop(state);
+        inner.budget.give(len - grown);
+        inner.send(jobs);
+        Ok(())
+    }
+
+    /// Cuts or extends a file.
+    ///
+    /// # Errors
+    /// `EFBIG`, or when the index fails.
+    pub fn truncate(&self, file: &Arc<File>, size: u64) -> Result<(), Error> {
+        let inner = &*self.inner;
+        inner.check()?;
+        if size > MAX_FILE_SIZE {
+            return Err(Error::Refused(libc::EFBIG));
+        }
+        let mut state = file.state.lock();
+        state.touch();
+        let hole = (size < state.size.max(state.committed_size)).then_some((size, MAX_FILE_SIZE));
+        inner.cut(file, &mut state, hole, Some(size))
+    }
+
+    /// Makes a range read as zeros and frees what it occupied; the size stays.
+    ///
+    /// # Errors
+    /// When the index fails.
+    pub fn punch(&self, file: &Arc<File>, start: u64, len: u64) -> Result<(), Error> {
+        let inner = &*self.inner;
+        inner.check()?;
+        let mut state = file.state.lock();
+        let end = start.saturating_add(len).min(state.size);
+        state.touch();
+        let hole = (start < end).then_some((start, end));
+        inner.cut(file, &mut state, hole, None)
+    }
+}
+
+impl Inner {
+    /// Cuts a hole out of memory and map and commits that together with a new size.
+    fn cut(
+        &self,
+        file: &File,
+        state: &mut FileState,
+        hole: Option<(u64, u64)>,
+        size: Option<u64>,
+    ) -> Result<(), Error> {
+        let mut commit = DataCommit {
+            size,
+            ..DataCommit::default()
+        };
+        commit.times = Some((state.mtime, state.ctime));
+        if let Some((start, end)) = hole {
+            self.load_map(file, state)?;
+            let Some(map) = state.map.as_mut() else {
+                return Err(Error::Poisoned);
+            };
+            let below = map.range(&self.frames, start, end)?;
+            // Beyond the last extent there is nothing to hide.
+            if let (Some(first), Some(last)) = (below.first(), below.last()) {
+                let offset = first.offset.max(start);
+                let extent = Extent {
+                    offset,
+                    len: last.end() - offset,
+                    place: Place::Hole,
+                };
+                self.lay(state, &[extent], &mut commit)?;
+            }
+        }
+        match self.namespace.commit_data(file.ino, &commit) {
+            Ok(_) => self.frames.packs.account(&commit.packs),
+            Err(e) => {
+                state.map = None;
+                return Err(e.into());
+            }
+        }
+        if let Some(map) = state.map.as_mut()
+            && commit.map != MapChange::Keep
+        {
+            map.committed(matches!(commit.map, MapChange::Fold(_)));
+        }
+        if let Some((start, end)) = hole {
+            let freed = state.cut(start, end, |offset| file.chunk_of(offset));
+            self.budget.give(freed);
+        }
+        if let Some(size) = size {
+            state.size = size;
+            state.committed_size = size;
+        }
+        state.times_dirty = false;
+        Ok(())
+    }
+
+    /// Lays extents over the map in memory and puts what follows from that into a commit.
+    pub(crate) fn lay(
+        &self,
+        state: &mut FileState,
+        extents: &[Extent],
+        commit: &mut DataCommit,
+    ) -> Result<(), Error> {
+        let Some(map) = state.map.as_mut() else {
+            return Err(Error::Poisoned);
+        };
+        commit.map = match map.inline_with(extents) {
+            Some(all) => MapChange::Fold(shale_index::schema::MapRoot::Inline(all)),
+            None => MapChange::Append(extents.to_vec()),
+        };
+        for extent in extents {
+            if let Place::Frame(part) = &extent.place {
+                *commit.packs.entry(part.pack).or_default() += extent.stored() as i64;
+                commit.stored += extent.stored() as i64;
+            }
+        }
+        for extent in map.insert(&self.frames, extents)? {
+            if let Place::Frame(part) = &extent.place {
+                *commit.packs.entry(part.pack).or_default() -= extent.stored() as i64;
+                commit.stored -= extent.stored() as i64;
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that a file has something to be written.
+    pub(crate) fn mark_dirty(&self, file: &Arc<File>, state: &mut FileState) {
+        if state.dirty_since.is_none() {
+            state.dirty_since = Some(Instant::now());
+            self.dirty.lock().insert(file.ino, Arc::clone(file));
+        }
+    }
+}
