@@ -58,9 +58,11 @@ for path in sorted(glob.glob(os.path.join(source, "*"))):
             continue
         put(f"{stem}.{name}", "real", array.astype(">f%d" % array.dtype.itemsize), "big")
 
-field = turbulence((128, 128, 128)) * 3 + 1
+# A wind of 20 with fluctuations of 1, and the harder case without a mean wind.
+field = turbulence((2048, 1024)) + 20
 put("turbulence-f32", "made", field.astype("<f4"), "little")
 put("turbulence-f64", "made", field.astype("<f8"), "little")
+put("turbulence-3d-f32", "made", (turbulence((128, 128, 128)) * 3 + 1).astype("<f4"), "little")
 
 particles = np.zeros(200_000, dtype=[("x", "<f4"), ("y", "<f4"), ("z", "<f4"), ("v", "<f4", 3)])
 cell = np.sort(rng.integers(0, 4096, len(particles)))

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use shale_codec::{ByteOrder, Decoder, Effort, ElementKind, Encoder, FrameKind, FrameMeta, Hint};
 
 const CHUNK: usize = 1 << 20;
+const BLOCK: usize = 128 << 10;
 const META: FrameMeta = FrameMeta {
     kind: FrameKind::Data,
     inode: 1,
@@ -20,18 +21,26 @@ const META: FrameMeta = FrameMeta {
     sequence: 1,
 };
 
-/// The median MB/s of `work` over `bytes`, repeated for `budget`.
-fn speed(bytes: usize, budget: Duration, mut work: impl FnMut()) -> f64 {
-    work();
+/// MB/s of `work` over parts of the given sizes: the sum of each part's median
+/// time, so that a preempted part does not count.
+fn speed(sizes: &[usize], budget: Duration, mut work: impl FnMut(usize)) -> f64 {
+    let mut times = vec![Vec::new(); sizes.len()];
     let begin = Instant::now();
-    let mut times = Vec::new();
-    while times.len() < 5 || (begin.elapsed() < budget && times.len() < 500) {
-        let start = Instant::now();
-        work();
-        times.push(start.elapsed());
+    while times[0].len() < 6 || (begin.elapsed() < budget && times[0].len() < 300) {
+        for (part, times) in times.iter_mut().enumerate() {
+            let start = Instant::now();
+            work(part);
+            times.push(start.elapsed());
+        }
     }
-    times.sort();
-    bytes as f64 / 1e6 / times[times.len() / 2].as_secs_f64()
+    let total: Duration = times
+        .iter_mut()
+        .map(|times| {
+            times.sort();
+            times[times.len() / 2]
+        })
+        .sum();
+    sizes.iter().sum::<usize>() as f64 / 1e6 / total.as_secs_f64()
 }
 
 fn main() {
@@ -40,6 +49,10 @@ fn main() {
     let budget = Duration::from_secs_f64(args.next().map_or(0.4, |s| s.parse().unwrap()));
     let only = args.next().unwrap_or_default();
     let folder = Path::new(&manifest).parent().unwrap().to_owned();
+    // Far larger than the caches: chunks come from memory and go there.
+    let source = vec![1u8; 96 << 20];
+    let mut target = vec![2u8; 96 << 20];
+    let copy_sizes = vec![CHUNK; 96];
     for line in std::fs::read_to_string(&manifest).unwrap().lines() {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let [name, group, kind, width, order, shape, file] = fields[..] else {
@@ -71,12 +84,15 @@ fn main() {
             shape: &shape,
         };
 
-        let mut copy = vec![0; raw.len()];
+        let chunks: Vec<&[u8]> = raw.chunks(CHUNK).collect();
+        let sizes: Vec<usize> = chunks.iter().map(|c| c.len()).collect();
+        let blocks: Vec<&[u8]> = raw.chunks(BLOCK).collect();
+        let block_sizes: Vec<usize> = blocks.iter().map(|b| b.len()).collect();
         let mut memcpy = || {
-            speed(raw.len(), budget / 4, || {
-                for (to, from) in copy.chunks_mut(CHUNK).zip(raw.chunks(CHUNK)) {
-                    to.copy_from_slice(std::hint::black_box(from));
-                }
+            speed(&copy_sizes, budget / 4, |i| {
+                let at = i * CHUNK;
+                target[at..at + CHUNK]
+                    .copy_from_slice(std::hint::black_box(&source[at..at + CHUNK]));
             })
         };
 
@@ -105,19 +121,15 @@ fn main() {
                 .collect();
             let stored: usize = frames.iter().map(Vec::len).sum();
             let copying = memcpy();
-            let encode = speed(raw.len(), budget, || {
-                for chunk in raw.chunks(CHUNK) {
-                    out.clear();
-                    encoder
-                        .encode(&META, &hint, effort, chunk, &mut out)
-                        .unwrap();
-                }
+            let encode = speed(&sizes, budget, |i| {
+                out.clear();
+                encoder
+                    .encode(&META, &hint, effort, chunks[i], &mut out)
+                    .unwrap();
             });
             let mut decoder = Decoder::new();
-            let decode = speed(raw.len(), budget, || {
-                for frame in &frames {
-                    decoder.decode(frame, &mut out).unwrap();
-                }
+            let decode = speed(&sizes, budget, |i| {
+                decoder.decode(&frames[i], &mut out).unwrap();
             });
             let how = how.into_iter().max_by_key(|(_, n)| *n).unwrap().0;
             println!(
@@ -129,54 +141,48 @@ fn main() {
         for level in [1, 3] {
             let mut compressor = zstd::bulk::Compressor::new(level).unwrap();
             let mut decompressor = zstd::bulk::Decompressor::new().unwrap();
-            let blocks: Vec<Vec<u8>> = raw
-                .chunks(128 << 10)
+            let coded: Vec<Vec<u8>> = blocks
+                .iter()
                 .map(|block| compressor.compress(block).unwrap())
                 .collect();
-            let stored: usize = blocks
+            let stored: usize = coded
                 .iter()
-                .zip(raw.chunks(128 << 10))
+                .zip(&blocks)
                 .map(|(b, r)| b.len().min(r.len()))
                 .sum();
             let mut out = vec![0; 256 << 10];
             let copying = memcpy();
-            let encode = speed(raw.len(), budget, || {
-                for block in raw.chunks(128 << 10) {
-                    compressor.compress_to_buffer(block, &mut out[..]).unwrap();
-                }
+            let encode = speed(&block_sizes, budget, |i| {
+                compressor
+                    .compress_to_buffer(blocks[i], &mut out[..])
+                    .unwrap();
             });
-            let decode = speed(raw.len(), budget, || {
-                for block in &blocks {
-                    decompressor
-                        .decompress_to_buffer(block, &mut out[..])
-                        .unwrap();
-                }
+            let decode = speed(&block_sizes, budget, |i| {
+                decompressor
+                    .decompress_to_buffer(&coded[i], &mut out[..])
+                    .unwrap();
             });
             println!(
                 "{name}\t{group}\tzstd-{level}/128K\t{:.4}\t{encode:.0}\t{decode:.0}\t{copying:.0}\t-",
                 raw.len() as f64 / stored as f64
             );
         }
-        let blocks: Vec<Vec<u8>> = raw
-            .chunks(128 << 10)
-            .map(lz4_flex::block::compress)
-            .collect();
-        let stored: usize = blocks
+        let coded: Vec<Vec<u8>> = blocks
             .iter()
-            .zip(raw.chunks(128 << 10))
+            .map(|block| lz4_flex::block::compress(block))
+            .collect();
+        let stored: usize = coded
+            .iter()
+            .zip(&blocks)
             .map(|(b, r)| b.len().min(r.len()))
             .sum();
         let mut out = vec![0; 256 << 10];
         let copying = memcpy();
-        let encode = speed(raw.len(), budget, || {
-            for block in raw.chunks(128 << 10) {
-                lz4_flex::block::compress_into(block, &mut out).unwrap();
-            }
+        let encode = speed(&block_sizes, budget, |i| {
+            lz4_flex::block::compress_into(blocks[i], &mut out).unwrap();
         });
-        let decode = speed(raw.len(), budget, || {
-            for block in &blocks {
-                lz4_flex::block::decompress_into(block, &mut out).unwrap();
-            }
+        let decode = speed(&block_sizes, budget, |i| {
+            lz4_flex::block::decompress_into(&coded[i], &mut out).unwrap();
         });
         println!(
             "{name}\t{group}\tlz4/128K\t{:.4}\t{encode:.0}\t{decode:.0}\t{copying:.0}\t-",

@@ -1,45 +1,47 @@
 //! Floats that are decimal numbers underneath.
 //!
-//! Measured and tabulated values are mostly a small integer over a power of
-//! ten, rounded to the nearest float, sometimes with an error of a few units
+//! Measured and tabulated values are mostly a small integer over a round
+//! denominator, rounded to the nearest float, sometimes with an error of a few units
 //! in the last place from an earlier calculation. Such an element is kept as
 //! the integer and that error; both are far shorter than the float's bits.
 #![forbid(unsafe_code)]
 
 use crate::word::Word;
 
-/// Largest power of ten tried.
-pub(crate) const MAX_EXPONENT: u8 = 9;
-
-const POWERS: [f64; MAX_EXPONENT as usize + 1] = [1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9];
+/// The denominators tried, in ascending order. Besides powers of ten, powers
+/// of two: averages of integers have them.
+pub(crate) const SCALES: [f64; 22] = [
+    1.0, 2.0, 4.0, 8.0, 10.0, 16.0, 32.0, 64.0, 100.0, 128.0, 256.0, 512.0, 1e3, 1024.0, 2048.0,
+    4096.0, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9,
+];
 
 /// Adding and subtracting it rounds to the nearest integer, ties to even, as
 /// long as the operand is below 2^51 in magnitude.
 const ROUNDER: f64 = 6_755_399_441_055_744.0;
 
-/// The power of ten of an exponent; one for an exponent out of range, which
-/// then decodes to bytes that the checksum refuses.
-pub(crate) fn power(exponent: u8) -> f64 {
-    POWERS.get(exponent as usize).copied().unwrap_or(1.0)
+/// The denominator of an index; one for an index out of range, which the
+/// directory's check refuses.
+pub(crate) fn scale(index: u8) -> f64 {
+    SCALES.get(index as usize).copied().unwrap_or(1.0)
 }
 
 /// A word that holds the bits of a float.
 pub(crate) trait FloatWord: Word {
     /// Integer, error in units of the last place as a byte, and whether the
     /// two give the element back. Without branches, so that it vectorises.
-    fn split(self, power: f64) -> (Self, u8, bool);
+    fn split(self, scale: f64) -> (Self, u8, bool);
     /// Undoes [`split`](FloatWord::split).
-    fn join(integer: Self, error: u8, power: f64) -> Self;
+    fn join_decimal(integer: Self, error: u8, scale: f64) -> Self;
 }
 
 impl FloatWord for u32 {
     #[inline(always)]
-    fn split(self, power: f64) -> (Self, u8, bool) {
-        let scaled = f64::from(f32::from_bits(self)) * power;
+    fn split(self, scale: f64) -> (Self, u8, bool) {
+        let scaled = f64::from(f32::from_bits(self)) * scale;
         let fits = scaled.abs() < 1_073_741_824.0;
         let scaled = if fits { scaled } else { 0.0 };
         let rounded = (scaled + ROUNDER) - ROUNDER;
-        let back = ((rounded / power) as f32).to_bits();
+        let back = ((rounded / scale) as f32).to_bits();
         let error = self.flip().wrapping_sub(back.flip());
         let small = error.wrapping_add(128) < 256;
         // In range by the test above, where the low half of the rounder's sum is the integer.
@@ -48,20 +50,20 @@ impl FloatWord for u32 {
     }
 
     #[inline(always)]
-    fn join(integer: Self, error: u8, power: f64) -> Self {
-        let back = ((f64::from(integer as i32) / power) as f32).to_bits();
+    fn join_decimal(integer: Self, error: u8, scale: f64) -> Self {
+        let back = ((f64::from(integer as i32) / scale) as f32).to_bits();
         back.flip().wrapping_add(error as i8 as u32).flip()
     }
 }
 
 impl FloatWord for u64 {
     #[inline(always)]
-    fn split(self, power: f64) -> (Self, u8, bool) {
-        let scaled = f64::from_bits(self) * power;
+    fn split(self, scale: f64) -> (Self, u8, bool) {
+        let scaled = f64::from_bits(self) * scale;
         let fits = scaled.abs() < 1_125_899_906_842_624.0;
         let scaled = if fits { scaled } else { 0.0 };
         let rounded = (scaled + ROUNDER) - ROUNDER;
-        let back = (rounded / power).to_bits();
+        let back = (rounded / scale).to_bits();
         let error = self.flip().wrapping_sub(back.flip());
         let small = error.wrapping_add(128) < 256;
         let integer = (scaled + ROUNDER).to_bits().wrapping_sub(ROUNDER.to_bits());
@@ -69,8 +71,8 @@ impl FloatWord for u64 {
     }
 
     #[inline(always)]
-    fn join(integer: Self, error: u8, power: f64) -> Self {
-        let back = (integer as i64 as f64 / power).to_bits();
+    fn join_decimal(integer: Self, error: u8, scale: f64) -> Self {
+        let back = (integer as i64 as f64 / scale).to_bits();
         back.flip().wrapping_add(error as i8 as u64).flip()
     }
 }
@@ -82,7 +84,7 @@ macro_rules! never {
                 (self, 0, false)
             }
 
-            fn join(integer: Self, _: u8, _: f64) -> Self {
+            fn join_decimal(integer: Self, _: u8, _: f64) -> Self {
                 integer
             }
         }
@@ -103,11 +105,11 @@ mod tests {
             let x = (f64::from(i) / 1000.0) as f32;
             let (integer, error, ok) = x.to_bits().split(1000.0);
             assert!(ok && integer as i32 == i && error == 0, "{x}");
-            assert_eq!(u32::join(integer, error, 1000.0), x.to_bits());
+            assert_eq!(u32::join_decimal(integer, error, 1000.0), x.to_bits());
             let x = f64::from(i) / 1e7;
             let (integer, error, ok) = x.to_bits().split(1e7);
             assert!(ok && integer as i64 == i64::from(i) && error == 0, "{x}");
-            assert_eq!(u64::join(integer, error, 1e7), x.to_bits());
+            assert_eq!(u64::join_decimal(integer, error, 1e7), x.to_bits());
         }
     }
 
@@ -119,19 +121,22 @@ mod tests {
                 .wrapping_mul(6_364_136_223_846_793_005)
                 .wrapping_add(1_442_695_040_888_963_407);
             let bits = seed ^ (seed >> 29);
-            for exponent in [0, 3, 9] {
-                let power = power(exponent);
+            for exponent in [0, 12, 21] {
+                let scale = SCALES[exponent];
                 let narrow = (bits >> 32) as u32;
                 for narrow in [narrow, narrow & 0xC7FF_FFFF, narrow & 0x8000_0003] {
-                    let (integer, error, ok) = narrow.split(power);
+                    let (integer, error, ok) = narrow.split(scale);
                     assert!(
-                        !ok || u32::join(integer, error, power) == narrow,
+                        !ok || u32::join_decimal(integer, error, scale) == narrow,
                         "{narrow:x}"
                     );
                 }
                 for wide in [bits, bits & 0xC1FF_FFFF_FFFF_FFFF, bits & (1 << 63)] {
-                    let (integer, error, ok) = wide.split(power);
-                    assert!(!ok || u64::join(integer, error, power) == wide, "{wide:x}");
+                    let (integer, error, ok) = wide.split(scale);
+                    assert!(
+                        !ok || u64::join_decimal(integer, error, scale) == wide,
+                        "{wide:x}"
+                    );
                 }
             }
         }

@@ -3,12 +3,12 @@
 
 use crate::checksum::hash64;
 use crate::decimal::FloatWord;
+use crate::exceptions::Exceptions;
 use crate::frame::{Directory, FrameHeader, NumberMap, Scheme, StreamEntry, parse_header};
 use crate::numeric::{Lane, Lanes, expand, with_lane};
 use crate::residual::{self, ResidualScratch};
 use crate::stream::{self, Coder, Filter, StreamDecoder};
-use crate::word::load_all;
-use crate::{Error, exceptions, shuffle};
+use crate::{Error, exceptions, shuffle, simd};
 
 /// Turns frames into chunks. Keeps its scratch memory: make one per thread.
 pub struct Decoder {
@@ -23,6 +23,7 @@ struct Work {
     columns: Vec<u8>,
     side: Vec<u8>,
     excepted: Vec<u8>,
+    exceptions: Exceptions,
 }
 
 impl Default for Decoder {
@@ -42,6 +43,7 @@ impl Decoder {
                 columns: Vec::new(),
                 side: Vec::new(),
                 excepted: Vec::new(),
+                exceptions: Exceptions::default(),
             },
         }
     }
@@ -178,7 +180,12 @@ impl Decoder {
             self.work
                 .streams
                 .columns(&mut cursor, raw / width, columns)?;
-            shuffle::unshuffle(width, columns, target);
+            if matches!(width, 2 | 4 | 8) {
+                let columns = &self.work.columns;
+                with_lane!(self.lanes, width, lane => join_bytes(lane, columns, target));
+            } else {
+                shuffle::unshuffle(width, columns, target);
+            }
         } else {
             let work = &mut self.work;
             with_lane!(self.lanes, width, lane => work.numbers(lane, &mut cursor, target))?;
@@ -188,6 +195,13 @@ impl Decoder {
         out.drain(begin..begin + from);
         Ok(())
     }
+}
+
+/// Columns to bytes by way of words.
+fn join_bytes<W: FloatWord>(lane: &mut Lane<W>, columns: &[u8], bytes: &mut [u8]) {
+    lane.words.resize(bytes.len() / W::BYTES, W::default());
+    simd::join_columns(columns, &mut lane.words);
+    simd::store_all(&lane.words, false, bytes);
 }
 
 /// Walks through the streams of a segment.
@@ -208,6 +222,25 @@ impl<'a> Cursor<'a> {
             .ok_or(Error::Malformed("stream goes beyond its segment"))?;
         self.rest = rest;
         Ok((entry, stored))
+    }
+}
+
+impl Cursor<'_> {
+    /// Decoded length of the next stream.
+    fn peek_len(&self) -> Result<usize, Error> {
+        Ok(self.directory.stream(self.segment, self.stream)?.raw_len as usize)
+    }
+
+    /// Passes over streams that must be empty.
+    fn skip_empty(&mut self, count: usize) -> Result<(), Error> {
+        for _ in 0..count {
+            let (entry, stored) = self.next()?;
+            stream::verify(&entry, stored)?;
+            if entry.raw_len != 0 || !stored.is_empty() {
+                return Err(Error::Malformed("columns of different length"));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -274,20 +307,27 @@ impl Work {
                 )?;
             }
         } else {
-            self.columns.resize(raw.len(), 0);
-            self.streams.columns(cursor, n, &mut self.columns)?;
-            shuffle::unshuffle(W::BYTES, &self.columns, raw);
-            load_all(raw, false, &mut lane.words);
+            // What the exceptions left over; checked against them later.
+            let kept = cursor.peek_len()?;
+            if kept > n {
+                return Err(Error::Malformed("column longer than its segment"));
+            }
+            lane.words.resize(kept, W::default());
+            self.columns.resize(kept * W::BYTES, 0);
+            if kept > 0 {
+                self.streams.columns(cursor, kept, &mut self.columns)?;
+            } else {
+                cursor.skip_empty(W::BYTES)?;
+            }
+            simd::join_columns(&self.columns, &mut lane.words);
         }
         let (entry, stored) = cursor.next()?;
-        self.side.resize(
-            if recipe.map == NumberMap::Decimal {
-                n
-            } else {
-                0
-            },
-            0,
-        );
+        let errors = if recipe.map == NumberMap::Decimal {
+            lane.words.len()
+        } else {
+            0
+        };
+        self.side.resize(errors, 0);
         self.streams.decode(&entry, stored, &mut self.side)?;
         let (entry, stored) = cursor.next()?;
         if entry.raw_len as usize > exceptions::max_len(raw.len()) {
@@ -295,7 +335,14 @@ impl Work {
         }
         self.excepted.resize(entry.raw_len as usize, 0);
         self.streams.decode(&entry, stored, &mut self.excepted)?;
-        expand(lane, recipe, &self.side, &self.excepted, raw)
+        expand(
+            lane,
+            recipe,
+            &mut self.side,
+            &self.excepted,
+            &mut self.exceptions,
+            raw,
+        )
     }
 }
 

@@ -13,8 +13,7 @@ use crate::numeric::{Lane, Lanes, Residue, reduce, with_lane};
 use crate::plan::{Plan, VERBATIM_SEGMENT, plan};
 use crate::residual::{self, ResidualScratch};
 use crate::stream::{Coder, Fate, Filter, StreamEncoder};
-use crate::word::store_all;
-use crate::{Effort, Error, FrameSummary, Hint, shuffle};
+use crate::{Effort, Error, FrameSummary, Hint, shuffle, simd};
 
 /// Turns chunks into frames. Keeps its scratch memory: make one per thread.
 pub struct Encoder {
@@ -29,7 +28,6 @@ struct Work {
     streams: StreamEncoder,
     residue: Residue,
     residuals: ResidualScratch,
-    elements: Vec<u8>,
     columns: Vec<u8>,
     deltas: Vec<u8>,
     extra: Vec<u8>,
@@ -50,7 +48,6 @@ impl Encoder {
                 streams: StreamEncoder::new(),
                 residue: Residue::default(),
                 residuals: ResidualScratch::default(),
-                elements: Vec::new(),
                 columns: Vec::new(),
                 deltas: Vec::new(),
                 extra: Vec::new(),
@@ -154,8 +151,14 @@ impl Encoder {
         for segment in body.chunks(recipe.segment_len as usize) {
             frame.segment(hash64(segment), out);
             if recipe.map == NumberMap::Bytes {
-                self.work
-                    .encode_bytes(&mut frame, recipe, effort, segment, out)?;
+                self.work.encode_bytes(
+                    &mut self.lanes,
+                    &mut frame,
+                    recipe,
+                    effort,
+                    segment,
+                    out,
+                )?;
             } else {
                 let work = &mut self.work;
                 with_lane!(self.lanes, recipe.width, lane => work.encode_numbers(lane, &mut frame, plan, effort, segment, out))?;
@@ -169,6 +172,7 @@ impl Encoder {
 impl Work {
     fn encode_bytes(
         &mut self,
+        lanes: &mut Lanes,
         frame: &mut Draft,
         recipe: &Recipe,
         effort: Effort,
@@ -181,7 +185,11 @@ impl Work {
         }
         let mut columns = std::mem::take(&mut self.columns);
         columns.resize(segment.len(), 0);
-        shuffle::shuffle(width, segment, &mut columns);
+        if matches!(width, 2 | 4 | 8) {
+            with_lane!(lanes, width, lane => split_bytes(lane, segment, &mut columns));
+        } else {
+            shuffle::shuffle(width, segment, &mut columns);
+        }
         let n = segment.len() / width;
         let result = columns
             .chunks_exact(n)
@@ -248,12 +256,10 @@ impl Work {
             frame.stream(&entry, out);
         } else {
             let mut columns = std::mem::take(&mut self.columns);
-            self.elements.resize(segment.len(), 0);
-            store_all(&lane.words, false, &mut self.elements);
-            columns.resize(segment.len(), 0);
-            shuffle::shuffle(W::BYTES, &self.elements, &mut columns);
+            columns.resize(lane.words.len() * W::BYTES, 0);
+            simd::split_columns(&lane.words, &mut columns);
             let result = columns
-                .chunks_exact(lane.words.len())
+                .chunks_exact(lane.words.len().max(1))
                 .try_for_each(|column| self.encode_columns(frame, effort, column, false, out));
             self.columns = columns;
             result?;
@@ -269,6 +275,13 @@ impl Work {
         frame.stream(&entry, out);
         Ok(())
     }
+}
+
+/// Bytes to columns by way of words.
+fn split_bytes<W: FloatWord>(lane: &mut Lane<W>, bytes: &[u8], columns: &mut [u8]) {
+    lane.words.resize(bytes.len() / W::BYTES, W::default());
+    simd::load_all(bytes, false, &mut lane.words);
+    simd::split_columns(&lane.words, columns);
 }
 
 fn encode_verbatim(meta: &FrameMeta, raw: &[u8], out: &mut Vec<u8>) -> FrameSummary {

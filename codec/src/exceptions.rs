@@ -63,49 +63,108 @@ impl Exceptions {
         }
     }
 
-    /// Puts the exceptions of `stream` into `raw`, a segment's raw bytes.
-    pub(crate) fn apply<W: Word>(stream: &[u8], big: bool, raw: &mut [u8]) -> Result<(), Error> {
+    /// Takes the exceptions out of a segment's elements.
+    pub(crate) fn close_up<T: Copy>(&self, elements: &mut Vec<T>) {
+        let Some(&(first, _)) = self.runs.first() else {
+            return;
+        };
+        let mut to = first as usize;
+        for (i, &(start, len)) in self.runs.iter().enumerate() {
+            let from = (start + len) as usize;
+            let end = self
+                .runs
+                .get(i + 1)
+                .map_or(elements.len(), |next| next.0 as usize);
+            elements.copy_within(from..end, to);
+            to += end - from;
+        }
+        elements.truncate(to);
+    }
+
+    /// Undoes [`close_up`](Exceptions::close_up), with zeros for the exceptions.
+    pub(crate) fn spread<T: Copy + Default>(
+        &self,
+        elements: &mut Vec<T>,
+        n: usize,
+    ) -> Result<(), Error> {
+        let total: usize = self.runs.iter().map(|run| run.1 as usize).sum();
+        let mut from = elements.len();
+        if from.checked_add(total) != Some(n) {
+            return Err(Error::Malformed("columns and exceptions are not a segment"));
+        }
+        elements.resize(n, T::default());
+        let mut end = n;
+        for &(start, len) in self.runs.iter().rev() {
+            let after = (start + len) as usize;
+            let kept = end - after;
+            elements.copy_within(from - kept..from, after);
+            from -= kept;
+            end = start as usize;
+            elements[end..after].fill(T::default());
+        }
+        Ok(())
+    }
+
+    /// Reads the runs of a stream for a segment of `n` elements; returns the listed elements.
+    pub(crate) fn read<'a, W: Word>(
+        &mut self,
+        stream: &'a [u8],
+        n: usize,
+    ) -> Result<&'a [u8], Error> {
+        self.runs.clear();
         if stream.is_empty() {
-            return Ok(());
+            return Ok(&[]);
         }
         const BAD: Error = Error::Malformed("exceptions contradict the segment");
         let mut at = 0;
-        let runs = get(stream, &mut at)?;
-        // First pass: find where the elements are.
-        let mut values = at;
-        let mut total = 0usize;
-        for _ in 0..runs {
-            get(stream, &mut values)?;
-            total += get(stream, &mut values)? as usize;
-        }
-        let same = match stream.get(values) {
-            Some(1) => true,
-            Some(0) => false,
-            _ => return Err(BAD),
-        };
-        values += 1;
-        let listed = if same { 1 } else { total };
-        if stream.len() - values != listed.checked_mul(W::BYTES).ok_or(BAD)? {
+        let count = get(stream, &mut at)? as usize;
+        if count > stream.len() {
             return Err(BAD);
         }
+        self.runs.reserve(count);
         let mut end = 0usize;
-        for _ in 0..runs {
+        let mut total = 0usize;
+        for _ in 0..count {
             let start = end + get(stream, &mut at)? as usize;
             let len = get(stream, &mut at)? as usize;
             end = start + len;
-            let target = start
-                .checked_mul(W::BYTES)
-                .zip(end.checked_mul(W::BYTES))
-                .and_then(|(start, end)| raw.get_mut(start..end))
-                .ok_or(BAD)?;
+            total += len;
+            if end > n {
+                return Err(BAD);
+            }
+            self.runs.push((start as u32, len as u32));
+        }
+        let listed = match stream.get(at) {
+            Some(1) => 1,
+            Some(0) => total,
+            _ => return Err(BAD),
+        };
+        let values = &stream[at + 1..];
+        if values.len() != listed * W::BYTES {
+            return Err(BAD);
+        }
+        Ok(values)
+    }
+
+    /// Puts the listed elements into `raw`, a segment's raw bytes.
+    pub(crate) fn apply<W: Word>(&self, values: &[u8], big: bool, raw: &mut [u8]) {
+        let mut listed = values
+            .chunks_exact(W::BYTES)
+            .map(|bytes| W::load(bytes, false));
+        // A list of one is meant for all.
+        let same = if values.len() == W::BYTES {
+            listed.next()
+        } else {
+            None
+        };
+        for &(start, len) in &self.runs {
+            let target = &mut raw[start as usize * W::BYTES..(start + len) as usize * W::BYTES];
             for to in target.chunks_exact_mut(W::BYTES) {
-                W::load(&stream[values..values + W::BYTES], false).store(to, big);
-                if !same {
-                    values += W::BYTES;
+                if let Some(word) = same.or_else(|| listed.next()) {
+                    word.store(to, big);
                 }
             }
         }
-        Ok(())
     }
 }
 

@@ -38,6 +38,7 @@ mod rans;
 mod residual;
 mod sample;
 mod shuffle;
+mod simd;
 mod stream;
 mod summary;
 mod word;

@@ -4,9 +4,9 @@
 use crate::Error;
 use crate::decimal::{self, FloatWord};
 use crate::exceptions::Exceptions;
-use crate::frame::{NumberMap, Predictor, Recipe};
+use crate::frame::{NumberMap, Predictor, Recipe, Scheme};
 use crate::predict;
-use crate::word::{load_all, store_all};
+use crate::simd;
 
 /// Scratch memory for elements of one width.
 #[derive(Default)]
@@ -71,7 +71,7 @@ pub(crate) fn reduce<W: FloatWord>(
     let n = segment.len() / W::BYTES;
     let big = recipe.big_endian;
     lane.words.resize(n, W::default());
-    load_all(segment, big, &mut lane.words);
+    simd::load_all(segment, big, &mut lane.words);
     residue.errors.clear();
     residue.exceptions.clear();
     let words = &mut lane.words[..];
@@ -81,27 +81,18 @@ pub(crate) fn reduce<W: FloatWord>(
     }
     match recipe.map {
         NumberMap::Bytes | NumberMap::Integer => {}
-        NumberMap::Ordered => {
-            for word in words.iter_mut() {
-                *word = word.flip();
-            }
-        }
+        NumberMap::Ordered => simd::flip_all(words),
         NumberMap::Decimal => {
-            let power = decimal::power(recipe.exponent);
+            let scale = decimal::scale(recipe.scale);
             residue.errors.resize(n, 0);
             let mut good = true;
-            for (word, error) in words.iter_mut().zip(&mut residue.errors) {
-                let (integer, by, ok) = word.split(power);
-                *word = integer;
-                *error = ((by << 1) as i8 ^ (by as i8 >> 7)) as u8;
-                good &= ok;
-            }
+            simd::split_decimals(words, scale, &mut residue.errors, &mut good);
             if !good {
                 residue.exceptions.clear();
                 let fill = fill.map(W::from_u64);
                 for (at, bytes) in segment.chunks_exact(W::BYTES).enumerate() {
                     let word = W::load(bytes, big);
-                    if Some(word) == fill || !word.split(power).2 {
+                    if Some(word) == fill || !word.split(scale).2 {
                         residue.exceptions.push(at);
                     }
                 }
@@ -118,6 +109,14 @@ pub(crate) fn reduce<W: FloatWord>(
         words,
         &mut lane.spare,
     );
+    if recipe.scheme == Scheme::Columns {
+        // Columns have no use for the zeros that stand for exceptions.
+        // Residuals do: as neighbours of the elements that remain.
+        residue.exceptions.close_up(&mut lane.words);
+        if recipe.map == NumberMap::Decimal {
+            residue.exceptions.close_up(&mut residue.errors);
+        }
+    }
 }
 
 /// Notes every element that `is` one, skipping quickly over stretches without.
@@ -185,27 +184,27 @@ fn smooth_over<W: FloatWord>(
 pub(crate) fn expand<W: FloatWord>(
     lane: &mut Lane<W>,
     recipe: &Recipe,
-    errors: &[u8],
+    errors: &mut Vec<u8>,
     excepted: &[u8],
+    exceptions: &mut Exceptions,
     raw: &mut [u8],
 ) -> Result<(), Error> {
+    let n = raw.len() / W::BYTES;
+    let values = exceptions.read::<W>(excepted, n)?;
+    if recipe.scheme == Scheme::Columns {
+        exceptions.spread(&mut lane.words, n)?;
+        if recipe.map == NumberMap::Decimal {
+            exceptions.spread(errors, n)?;
+        }
+    }
     let words = &mut lane.words[..];
     predict::restore(recipe.predictor, recipe.row, recipe.plane, words);
     match recipe.map {
         NumberMap::Bytes | NumberMap::Integer => {}
-        NumberMap::Ordered => {
-            for word in words.iter_mut() {
-                *word = word.flip();
-            }
-        }
-        NumberMap::Decimal => {
-            let power = decimal::power(recipe.exponent);
-            for (word, &error) in words.iter_mut().zip(errors) {
-                let by = (error >> 1) ^ (error & 1).wrapping_neg();
-                *word = W::join(*word, by, power);
-            }
-        }
+        NumberMap::Ordered => simd::flip_all(words),
+        NumberMap::Decimal => simd::join_decimals(words, decimal::scale(recipe.scale), errors),
     }
-    store_all(words, recipe.big_endian, raw);
-    Exceptions::apply::<W>(excepted, recipe.big_endian, raw)
+    simd::store_all(words, recipe.big_endian, raw);
+    exceptions.apply::<W>(values, recipe.big_endian, raw);
+    Ok(())
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::decimal::FloatWord;
 use crate::frame::{NumberMap, Predictor, Recipe, Scheme, stream_count};
-use crate::sample::{Windows, column_cost, decimal_exponents, fill_value, numeric_cost};
+use crate::sample::{Windows, column_cost, decimal_scales, fill_value, numeric_cost};
 use crate::{ByteOrder, Effort, ElementKind, Hint};
 
 /// Raw bytes of a verbatim segment: what a small read has to check.
@@ -42,8 +42,8 @@ pub(crate) fn plan(hint: &Hint<'_>, effort: Effort, raw: &[u8]) -> (Plan, Option
         return (bytes_plan(raw, 1, effort, 0.0), None);
     }
     let windows = match effort {
-        Effort::Fast => Windows::new(raw.len(), 4, 4096),
-        Effort::Balanced => Windows::new(raw.len(), 6, 4096),
+        Effort::Fast => Windows::new(raw.len(), 4, 1024),
+        Effort::Balanced => Windows::new(raw.len(), 6, 2048),
         _ => Windows::new(raw.len(), 10, 4096),
     };
     let view = match View::find(hint, raw, &windows) {
@@ -158,17 +158,17 @@ impl Search<'_> {
         let mut maps = [None; 4];
         if float {
             maps[0] = Some((NumberMap::Ordered, 0));
-            let exponents = decimal_exponents::<W>(self.raw, self.windows, view.big, fill);
-            for (map, exponent) in maps[1..3].iter_mut().zip(exponents) {
-                *map = exponent.map(|exponent| (NumberMap::Decimal, exponent));
+            let scales = decimal_scales::<W>(self.raw, self.windows, view.big, fill);
+            for (map, scale) in maps[1..3].iter_mut().zip(scales) {
+                *map = scale.map(|scale| (NumberMap::Decimal, scale));
             }
         }
         if integer {
             maps[3] = Some((NumberMap::Integer, 0));
         }
-        for (map, exponent) in maps.into_iter().flatten() {
+        for (map, scale) in maps.into_iter().flatten() {
             self.each_predictor(|search, predictor, row, plane| {
-                search.consider::<W>(map, exponent, predictor, row, plane, fill);
+                search.consider::<W>(map, scale, predictor, row, plane, fill);
             });
         }
     }
@@ -207,7 +207,7 @@ impl Search<'_> {
     fn consider<W: FloatWord>(
         &mut self,
         map: NumberMap,
-        exponent: u8,
+        scale: u8,
         predictor: Predictor,
         row: usize,
         plane: usize,
@@ -216,7 +216,7 @@ impl Search<'_> {
         let mut recipe = Recipe::verbatim(0);
         recipe.width = W::BYTES as u8;
         recipe.map = map;
-        recipe.exponent = exponent;
+        recipe.scale = scale;
         recipe.predictor = predictor;
         recipe.big_endian = self.view.big;
         recipe.row = row as u32;

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 use crate::frame::Predictor;
+use crate::simd;
 use crate::word::Word;
 
 /// The distances a predictor differences over, largest first; zero is unused.
@@ -76,14 +77,10 @@ pub(crate) fn residuals<W: Word>(
         if stride > 0 && stride < words.len() {
             scratch.clear();
             scratch.extend_from_slice(words);
-            for (word, before) in words[stride..].iter_mut().zip(scratch.iter()) {
-                *word = word.sub(*before);
-            }
+            simd::subtract(&mut words[stride..], scratch);
         }
     }
-    for word in words {
-        *word = word.zigzag();
-    }
+    simd::zigzag_all(words);
 }
 
 /// Undoes [`residuals`].
@@ -96,9 +93,7 @@ pub(crate) fn restore<W: Word>(predictor: Predictor, row: u32, plane: u32, words
         }
         return;
     }
-    for word in words.iter_mut() {
-        *word = word.unzigzag();
-    }
+    simd::unzigzag_all(words);
     for stride in strides(predictor, row, plane).into_iter().rev() {
         match stride {
             0 => {}
@@ -114,9 +109,7 @@ pub(crate) fn restore<W: Word>(predictor: Predictor, row: u32, plane: u32, words
                 while at < words.len() {
                     let len = stride.min(words.len() - at);
                     let (before, these) = words.split_at_mut(at);
-                    for (word, before) in these[..len].iter_mut().zip(&before[at - stride..]) {
-                        *word = word.add(*before);
-                    }
+                    simd::add(&mut these[..len], &before[at - stride..]);
                     at += len;
                 }
             }

@@ -165,8 +165,8 @@ pub(crate) fn fill_value<W: FloatWord>(
     (found * 50 >= total).then(|| candidate.to_u64())
 }
 
-/// Exponents under which the sample looks decimal: exactly, and nearly.
-pub(crate) fn decimal_exponents<W: FloatWord>(
+/// Denominators under which the sample looks decimal: exactly, and nearly.
+pub(crate) fn decimal_scales<W: FloatWord>(
     raw: &[u8],
     windows: &[Range<usize>],
     big: bool,
@@ -174,8 +174,8 @@ pub(crate) fn decimal_exponents<W: FloatWord>(
 ) -> [Option<u8>; 2] {
     let fill = fill.map(W::from_u64);
     let mut found = [None, None];
-    for exponent in 0..=decimal::MAX_EXPONENT {
-        let power = decimal::power(exponent);
+    for index in 0..decimal::SCALES.len() as u8 {
+        let scale = decimal::scale(index);
         let (mut exact, mut near, mut total) = (0, 0, 0);
         for window in windows {
             for bytes in raw[window.clone()].chunks_exact(W::BYTES).step_by(13) {
@@ -183,7 +183,7 @@ pub(crate) fn decimal_exponents<W: FloatWord>(
                 if Some(word) == fill {
                     continue;
                 }
-                let (integer, error, ok) = word.split(power);
+                let (integer, error, ok) = word.split(scale);
                 // An integer as long as the mantissa explains nothing.
                 let short = integer.zigzag().to_u64() >> (if W::BYTES == 4 { 23 } else { 46 }) == 0;
                 total += 1;
@@ -195,10 +195,10 @@ pub(crate) fn decimal_exponents<W: FloatWord>(
             return found;
         }
         if near * 100 >= total * 93 && found[1].is_none() {
-            found[1] = Some(exponent);
+            found[1] = Some(index);
         }
         if exact * 100 >= total * 93 {
-            found[0] = Some(exponent);
+            found[0] = Some(index);
             break;
         }
     }
@@ -217,7 +217,7 @@ pub(crate) fn numeric_cost<W: FloatWord>(
 ) -> Cost {
     let big = recipe.big_endian;
     let head = recipe.head as usize;
-    let power = decimal::power(recipe.exponent);
+    let scale = decimal::scale(recipe.scale);
     let fill = fill.map(W::from_u64);
     let strides = predict::strides(recipe.predictor, recipe.row, recipe.plane);
     let mut shifts = [(0usize, false); 8];
@@ -246,7 +246,7 @@ pub(crate) fn numeric_cost<W: FloatWord>(
             NumberMap::Bytes | NumberMap::Integer => Some((word, 0)),
             NumberMap::Ordered => Some((word.flip(), 0)),
             NumberMap::Decimal => {
-                let (integer, error, ok) = word.split(power);
+                let (integer, error, ok) = word.split(scale);
                 ok.then_some((integer, error))
             }
         }

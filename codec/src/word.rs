@@ -18,6 +18,10 @@ pub(crate) trait Word: Copy + Default + Eq + Ord + 'static {
     /// Bits of a float to an integer whose signed order is the numeric order.
     /// Its own inverse.
     fn flip(self) -> Self;
+    /// Byte `b`, the least significant being byte 0.
+    fn byte(self, b: usize) -> u8;
+    /// Words from byte-columns, least significant first.
+    fn join(columns: &[u8], words: &mut [Self]);
 }
 
 macro_rules! word {
@@ -84,6 +88,29 @@ macro_rules! word {
             fn flip(self) -> Self {
                 self ^ (((self as $signed) >> (<$type>::BITS - 1)) as $type >> 1)
             }
+
+            #[inline(always)]
+            fn byte(self, b: usize) -> u8 {
+                (self >> (8 * b as u32)) as u8
+            }
+
+            #[inline(always)]
+            fn join(columns: &[u8], words: &mut [Self]) {
+                const BYTES: usize = size_of::<$type>();
+                let n = words.len();
+                if n == 0 {
+                    return;
+                }
+                // Slices of one length let the compiler drop every bounds check.
+                let columns: [&[u8]; BYTES] = std::array::from_fn(|b| &columns[b * n..][..n]);
+                for (at, word) in words.iter_mut().enumerate() {
+                    let mut joined = 0;
+                    for (b, column) in columns.iter().enumerate() {
+                        joined |= <$type>::from(column[at]) << (8 * b as u32);
+                    }
+                    *word = joined;
+                }
+            }
         }
     };
 }
@@ -92,34 +119,6 @@ word!(u8, i8);
 word!(u16, i16);
 word!(u32, i32);
 word!(u64, i64);
-
-/// Loads whole elements.
-#[inline(always)]
-pub(crate) fn load_all<W: Word>(bytes: &[u8], big: bool, words: &mut [W]) {
-    if big {
-        for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(W::BYTES)) {
-            *word = W::load(bytes, true);
-        }
-    } else {
-        for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(W::BYTES)) {
-            *word = W::load(bytes, false);
-        }
-    }
-}
-
-/// Stores whole elements.
-#[inline(always)]
-pub(crate) fn store_all<W: Word>(words: &[W], big: bool, bytes: &mut [u8]) {
-    if big {
-        for (word, bytes) in words.iter().zip(bytes.chunks_exact_mut(W::BYTES)) {
-            word.store(bytes, true);
-        }
-    } else {
-        for (word, bytes) in words.iter().zip(bytes.chunks_exact_mut(W::BYTES)) {
-            word.store(bytes, false);
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -11,6 +11,7 @@ mod commands;
 mod daemon;
 mod demo;
 mod failure;
+mod holder;
 mod mount_helper;
 mod mountinfo;
 mod paths;

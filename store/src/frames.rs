@@ -12,7 +12,6 @@ use crate::pack::Packs;
 use crate::pins::Pin;
 
 /// The packs of a store, seen as decoded frames.
-#[derive(Debug)]
 pub(crate) struct Frames {
     pub(crate) packs: Packs,
     pub(crate) cache: FrameCache,
@@ -20,17 +19,23 @@ pub(crate) struct Frames {
 }
 
 /// What a decode needs besides its result; kept for the next one.
-#[derive(Debug)]
 struct Scratch {
     decoder: Decoder,
     stored: Vec<u8>,
 }
 
 /// What an encode needs; one for each worker.
-#[derive(Debug)]
 pub(crate) struct FrameEncoder {
     encoder: Encoder,
     frame: Vec<u8>,
+}
+
+impl std::fmt::Debug for Frames {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Frames")
+            .field("packs", &self.packs)
+            .finish_non_exhaustive()
+    }
 }
 
 impl FrameEncoder {

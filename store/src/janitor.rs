@@ -115,7 +115,7 @@ impl Inner {
     }
 
     /// Moves everything alive out of a pack.
-    fn rewrite(&self, pack: u64, encoder: &mut FrameEncoder) -> Result<(), Error> {
+    pub(crate) fn rewrite(&self, pack: u64, encoder: &mut FrameEncoder) -> Result<(), Error> {
         let file = self.frames.packs.open_pack(pack)?;
         let failed = |source| Error::Io {
             action: "read",

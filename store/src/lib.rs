@@ -25,6 +25,8 @@ mod segs;
 mod space;
 mod store;
 pub mod superblock;
+#[cfg(test)]
+mod tests;
 mod write;
 
 pub use error::Error;

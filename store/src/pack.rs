@@ -14,8 +14,8 @@ mod format;
 mod scan;
 mod writer;
 
+pub(crate) use format::read_directory;
 pub use format::{DirectoryEntry, PackId};
-pub(crate) use format::{HEADER_LEN, decode_header, read_directory};
 pub(crate) use scan::{Scanned, scan};
 pub(crate) use writer::Appended;
 

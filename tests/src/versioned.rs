@@ -210,11 +210,6 @@ impl Content {
             describe(self.file, number as u64, found)
         )))
     }
-
-    /// True if an empty file, or one of holes only, could be this one.
-    pub fn may_be_blank(&self) -> bool {
-        self.smallest == 0 || self.possible.iter().all(|possible| possible.contains(&State::Zero))
-    }
 }
 
 fn describe(file: u64, number: u64, found: &[u8]) -> String {
@@ -312,15 +307,5 @@ mod tests {
         let mut found = blocks(7, 1, 0, BLOCK + 10);
         found.resize(2 * BLOCK, 0);
         assert!(content.recovered(&found).is_ok());
-    }
-
-    #[test]
-    fn blank_files_are_those_that_were_never_acknowledged() {
-        let mut content = written(&[1]);
-        assert!(content.may_be_blank());
-        content.acknowledged();
-        assert!(!content.may_be_blank());
-        content.will_truncate(0);
-        assert!(content.may_be_blank());
     }
 }

@@ -26,6 +26,7 @@ use super::header::{FrameHeader, HEADER_LEN};
 use super::recipe::{NumberMap, RECIPE_LEN, Recipe, Scheme};
 use crate::Error;
 use crate::checksum::hash64;
+use crate::decimal::SCALES;
 use crate::stream::{Coder, Filter};
 
 pub(crate) const SEGMENT_LEN: usize = 8;
@@ -166,6 +167,9 @@ impl<'a> Directory<'a> {
         if matches!(recipe.map, NumberMap::Ordered | NumberMap::Decimal) && !matches!(width, 4 | 8)
         {
             return Err(Error::Malformed("floats of that width do not exist"));
+        }
+        if recipe.scale as usize >= SCALES.len() {
+            return Err(Error::Malformed("unknown denominator"));
         }
         match recipe.scheme {
             Scheme::Verbatim

@@ -13,7 +13,7 @@
 //! | 8 | 4 | raw bytes per segment (the last may be shorter) |
 //! | 12 | 4 | elements per row, 0 if unknown |
 //! | 16 | 4 | elements per plane, 0 if unknown |
-//! | 20 | 1 | decimal exponent |
+//! | 20 | 1 | index of the decimal denominator |
 //! | 21 | 3 | zero |
 #![forbid(unsafe_code)]
 
@@ -48,7 +48,7 @@ pub(crate) enum NumberMap {
     Integer = 1,
     /// Its bits, flipped so that integer order is numeric order.
     Ordered = 2,
-    /// The integer that gives it back when divided by a power of ten; other
+    /// The integer that gives it back when divided by a round denominator; other
     /// elements are listed as exceptions.
     Decimal = 3,
 }
@@ -98,7 +98,7 @@ pub(crate) struct Recipe {
     pub(crate) segment_len: u32,
     pub(crate) row: u32,
     pub(crate) plane: u32,
-    pub(crate) exponent: u8,
+    pub(crate) scale: u8,
 }
 
 impl Recipe {
@@ -116,7 +116,7 @@ impl Recipe {
             segment_len,
             row: 0,
             plane: 0,
-            exponent: 0,
+            scale: 0,
         }
     }
 
@@ -133,7 +133,7 @@ impl Recipe {
         bytes[8..12].copy_from_slice(&self.segment_len.to_le_bytes());
         bytes[12..16].copy_from_slice(&self.row.to_le_bytes());
         bytes[16..20].copy_from_slice(&self.plane.to_le_bytes());
-        bytes[20] = self.exponent;
+        bytes[20] = self.scale;
         bytes
     }
 
@@ -177,7 +177,7 @@ impl Recipe {
             segment_len: word(8),
             row: word(12),
             plane: word(16),
-            exponent: bytes[20],
+            scale: bytes[20],
         })
     }
 }

@@ -1,16 +1,14 @@
 //! `shale unmount`
 
-use std::fs::File;
 use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
 use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
 use nix::mount::{MntFlags, umount2};
 
-use crate::backend::store_files;
 use crate::cli::UnmountArgs;
 use crate::failure::{Failure, exit, reason};
+use crate::holder::Holder;
 use crate::mountinfo::{Mount, Mounts};
 use crate::paths;
 use crate::wait::Waiting;
@@ -23,10 +21,10 @@ pub(crate) fn run(args: &UnmountArgs) -> Result<ExitCode, Failure> {
 /// Unmounts, and waits until the daemon has gone.
 pub(crate) fn unmount(mountpoint: &Path) -> Result<(), Failure> {
     let mount = find(mountpoint, &Mounts::read()?)?;
-    // Opened while the mount is there, so that it is certainly the lock of this daemon.
-    let lock = File::open(mount.source.join(store_files::LOCK)).ok();
-    detach(&mount)?;
-    let Some(lock) = lock else {
+    let dead = std::fs::metadata(&mount.mountpoint).is_err_and(|e| paths::is_dead(&e));
+    let holder = Holder::of(&mount.source, dead);
+    detach(&mount, dead)?;
+    let Some(holder) = holder else {
         return Ok(());
     };
     if let Some(other) = Mounts::read()?.with_device(&mount.device) {
@@ -41,7 +39,7 @@ pub(crate) fn unmount(mountpoint: &Path) -> Result<(), Failure> {
         ));
     }
     let _waiting = Waiting::for_("waiting until everything is durable".to_owned());
-    wait_for(lock).map_err(|e| {
+    holder.wait().map_err(|e| {
         Failure::new(
             exit::IO,
             format_args!(
@@ -92,8 +90,7 @@ fn not_a_mount(path: &Path, mounts: &Mounts) -> Failure {
     )
 }
 
-fn detach(mount: &Mount) -> Result<(), Failure> {
-    let dead = std::fs::metadata(&mount.mountpoint).is_err_and(|e| paths::is_dead(&e));
+fn detach(mount: &Mount, dead: bool) -> Result<(), Failure> {
     if !nix::unistd::geteuid().is_root() {
         return detach_as_user(mount, dead);
     }
@@ -175,15 +172,4 @@ fn refused(mount: &Mount, why: &str) -> Failure {
         exit::IO,
         format_args!("cannot unmount {}: {why}", mount.mountpoint.display()),
     )
-}
-
-/// The daemon holds the lock exclusively as long as it lives.
-fn wait_for(mut lock: File) -> Result<(), Errno> {
-    loop {
-        match Flock::lock(lock, FlockArg::LockShared) {
-            Ok(_) => return Ok(()),
-            Err((file, Errno::EINTR)) => lock = file,
-            Err((_, e)) => return Err(e),
-        }
-    }
 }

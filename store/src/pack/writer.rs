@@ -173,11 +173,12 @@ impl Writer {
         let mut failed = Vec::new();
         let (work, new_name) = {
             let mut state = self.state.lock();
+            let current = state.current;
             let work: Vec<u64> = state
                 .open
                 .iter()
-                .filter(|(_, o)| o.dirty)
-                .map(|(&p, _)| p)
+                .filter(|&(&pack, open)| open.dirty || current != Some(pack))
+                .map(|(&pack, _)| pack)
                 .collect();
             (work, std::mem::take(&mut state.new_name))
         };

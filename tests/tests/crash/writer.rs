@@ -289,18 +289,30 @@ impl Writer {
     pub(crate) fn verify(&mut self) -> Outcome<u64> {
         let found = super::read_files(&self.top)?;
         let mut taken: BTreeMap<usize, PathBuf> = BTreeMap::new();
+        let mut anonymous = Vec::new();
         for (name, bytes) in &found {
-            let index = self.identify(name, bytes, &taken)?;
+            let Some(index) = self.identify(name, bytes)? else {
+                anonymous.push((name, bytes));
+                continue;
+            };
             if let Some(other) = taken.insert(index, name.clone()) {
                 return Err(self.explain(index, format!("is at {} and at {}", other.display(), name.display())));
             }
-            if let Err(failure) = self.files[index].content.recovered(bytes) {
-                return Err(self.explain(index, format!("at {}: {failure}", name.display())));
-            }
         }
-        for index in 0..self.files.len() {
-            if !taken.contains_key(&index) && !self.files[index].may_be_absent {
-                return Err(self.explain(index, "is gone although it was acknowledged".into()));
+        if !self.assign(&anonymous, &mut taken) {
+            let lost = (0..self.files.len()).find(|i| !self.files[*i].may_be_absent && !taken.contains_key(i));
+            return Err(match lost {
+                Some(index) => self.explain(index, "is gone although it was acknowledged".into()),
+                None => Failure::new(format!(
+                    "{}: nothing explains the short or blank files {:?}",
+                    self.top.display(),
+                    anonymous.iter().map(|(name, bytes)| (name, bytes.len())).collect::<Vec<_>>()
+                )),
+            });
+        }
+        for (index, name) in &taken {
+            if let Err(failure) = self.files[*index].content.recovered(&found[name]) {
+                return Err(self.explain(*index, format!("at {}: {failure}", name.display())));
             }
         }
         let mut kept = Vec::new();
@@ -318,31 +330,47 @@ impl Writer {
         Ok(found.len() as u64)
     }
 
-    /// Which file this is: by its contents, or else one that may be blank and have this name.
-    fn identify(&self, name: &Path, bytes: &[u8], taken: &BTreeMap<usize, PathBuf>) -> Outcome<usize> {
-        let said = bytes.chunks(BLOCK).find(|block| block.iter().any(|byte| *byte != 0)).and_then(owner);
-        let candidates = |index: &usize| {
-            let file = &self.files[*index];
-            match said {
-                Some(number) => file.content.file() == number,
-                None => file.content.may_be_blank() && !taken.contains_key(index) && file.possible.contains(name),
-            }
+    /// Which file this is by its contents; none if it is blank or too short to tell.
+    fn identify(&self, name: &Path, bytes: &[u8]) -> Outcome<Option<usize>> {
+        let Some(block) = bytes.chunks(BLOCK).find(|block| block.iter().any(|byte| *byte != 0)) else {
+            return Ok(None);
         };
-        let all: Vec<usize> = (0..self.files.len()).filter(candidates).collect();
-        // A blank file may be one of several; one that must exist has priority.
-        let first = all.iter().find(|index| !self.files[**index].may_be_absent).or(all.last());
-        let index = *first.doing(format!(
-            "{}/{} holds {} bytes of nothing that may be there (it says it is file {said:x?})",
+        let Some(number) = owner(block) else {
+            ensure!(bytes.len() < 16, "{}/{} holds garbage: {:02x?}", self.top.display(), name.display(), &block[..16]);
+            return Ok(None);
+        };
+        let found = (0..self.files.len()).find(|index| self.files[*index].content.file() == number);
+        let index = found.doing(format!(
+            "{}/{} holds file {number:#x}, which is not known here or was deleted for good",
             self.top.display(),
-            name.display(),
-            bytes.len()
+            name.display()
         ))?;
-        let file = &self.files[index];
-        if !file.possible.contains(name) {
-            return Err(self.explain(index, format!("is at {}, possible are {:?}", name.display(), file.possible)));
+        let possible = &self.files[index].possible;
+        if !possible.contains(name) {
+            return Err(self.explain(index, format!("is at {}, possible are {possible:?}", name.display())));
         }
-        ensure!(!bytes.is_empty() || file.content.may_be_blank(), "{} is empty", name.display());
-        Ok(index)
+        Ok(Some(index))
+    }
+
+    /// Finds a file for every anonymous one, such that none that must exist is left over.
+    fn assign(&self, anonymous: &[(&PathBuf, &Vec<u8>)], taken: &mut BTreeMap<usize, PathBuf>) -> bool {
+        let Some(((name, bytes), rest)) = anonymous.split_first() else {
+            return (0..self.files.len()).all(|i| self.files[i].may_be_absent || taken.contains_key(&i));
+        };
+        for index in 0..self.files.len() {
+            let file = &self.files[index];
+            let fits = !taken.contains_key(&index)
+                && file.possible.contains(*name)
+                && file.content.clone().recovered(bytes).is_ok();
+            if fits {
+                taken.insert(index, name.to_path_buf());
+                if self.assign(rest, taken) {
+                    return true;
+                }
+                taken.remove(&index);
+            }
+        }
+        false
     }
 
     #[track_caller]

@@ -1,0 +1,35 @@
+# make demo   build, mount, write, read back, compare, unmount (KEEP=1 leaves it mounted)
+# make test   everything: set-up, checks, unit and end-to-end tests, a summary at the end
+CARGO ?= cargo
+SHALE := target/release/shale
+export CARGO
+
+.PHONY: all build demo test setup check unit e2e clean
+
+all: build
+
+build:
+	$(CARGO) build --release --locked
+
+# KEEP reaches the command through the environment.
+demo: build
+	$(SHALE) demo
+
+test:
+	@tests/scripts/test.sh
+
+setup:
+	@tests/scripts/setup.sh
+
+check:
+	@tests/scripts/test.sh check
+
+unit:
+	@tests/scripts/test.sh unit
+
+# One suite alone: cargo test -p shale-tests --test posix -- [name of a test]
+e2e: build setup
+	@tests/scripts/test.sh e2e
+
+clean:
+	$(CARGO) clean

@@ -1,0 +1,246 @@
+//! Kernels compiled twice: for the baseline of the target, and for the vector
+//! units that the processor turns out to have.
+//!
+//! The kernels themselves are plain safe loops that the compiler vectorises;
+//! the only unsafe act is to call the second copy, after asking the processor.
+//! The baseline copy is the scalar twin that the tests compare with.
+#![allow(unsafe_code)]
+
+/// Defines a kernel: `name` picks a copy at run time, `name::baseline` is the twin.
+macro_rules! kernel {
+    ($(#[$doc:meta])* fn $name:ident<$word:ident: $bound:path>($($arg:ident: $type:ty),* $(,)?) $body:block) => {
+        $(#[$doc])*
+        #[inline]
+        pub(crate) fn $name<$word: $bound>($($arg: $type),*) {
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            if std::arch::is_x86_feature_detected!("avx2") {
+                // SAFETY: the processor has just been asked for AVX2.
+                return unsafe { $name::wide($($arg),*) };
+            }
+            $name::baseline($($arg),*)
+        }
+
+        pub(crate) mod $name {
+            #[allow(unused_imports)]
+            use super::*;
+
+            #[inline(always)]
+            pub(crate) fn baseline<$word: $bound>($($arg: $type),*) $body
+
+            /// # Safety
+            /// The processor must have AVX2.
+            #[cfg(all(target_arch = "x86_64", not(miri)))]
+            #[target_feature(enable = "avx2")]
+            pub(super) unsafe fn wide<$word: $bound>($($arg: $type),*) {
+                baseline($($arg),*)
+            }
+        }
+    };
+}
+
+use crate::decimal::FloatWord;
+use crate::word::Word;
+
+/// Words per step: what is read once and written to every column stays in the
+/// innermost cache.
+const BLOCK: usize = 1024;
+
+kernel! {
+    /// Splits words into byte-columns, the least significant byte first.
+    fn split_columns<W: Word>(words: &[W], columns: &mut [u8]) {
+        let n = words.len();
+        if n == 0 {
+            return;
+        }
+        for (block, words) in words.chunks(BLOCK).enumerate() {
+            for (b, column) in columns.chunks_exact_mut(n).enumerate() {
+                let column = &mut column[block * BLOCK..][..words.len()];
+                for (to, word) in column.iter_mut().zip(words) {
+                    *to = word.byte(b);
+                }
+            }
+        }
+    }
+}
+
+kernel! {
+    /// Undoes [`split_columns`].
+    fn join_columns<W: Word>(columns: &[u8], words: &mut [W]) {
+        W::join(columns, words);
+    }
+}
+
+kernel! {
+    /// Loads elements in either byte order.
+    fn load_all<W: Word>(bytes: &[u8], big: bool, words: &mut [W]) {
+        if big {
+            for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(W::BYTES)) {
+                *word = W::load(bytes, true);
+            }
+        } else {
+            for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(W::BYTES)) {
+                *word = W::load(bytes, false);
+            }
+        }
+    }
+}
+
+kernel! {
+    /// Stores elements in either byte order.
+    fn store_all<W: Word>(words: &[W], big: bool, bytes: &mut [u8]) {
+        if big {
+            for (word, bytes) in words.iter().zip(bytes.chunks_exact_mut(W::BYTES)) {
+                word.store(bytes, true);
+            }
+        } else {
+            for (word, bytes) in words.iter().zip(bytes.chunks_exact_mut(W::BYTES)) {
+                word.store(bytes, false);
+            }
+        }
+    }
+}
+
+kernel! {
+    /// Floats to integers in their order, or back.
+    fn flip_all<W: Word>(words: &mut [W]) {
+        for word in words {
+            *word = word.flip();
+        }
+    }
+}
+
+kernel! {
+    /// Residuals to small unsigned numbers.
+    fn zigzag_all<W: Word>(words: &mut [W]) {
+        for word in words {
+            *word = word.zigzag();
+        }
+    }
+}
+
+kernel! {
+    /// Undoes [`zigzag_all`].
+    fn unzigzag_all<W: Word>(words: &mut [W]) {
+        for word in words {
+            *word = word.unzigzag();
+        }
+    }
+}
+
+kernel! {
+    /// Subtracts the second from the first.
+    fn subtract<W: Word>(words: &mut [W], before: &[W]) {
+        for (word, before) in words.iter_mut().zip(before) {
+            *word = word.sub(*before);
+        }
+    }
+}
+
+kernel! {
+    /// Adds the second to the first.
+    fn add<W: Word>(words: &mut [W], before: &[W]) {
+        for (word, before) in words.iter_mut().zip(before) {
+            *word = word.add(*before);
+        }
+    }
+}
+
+kernel! {
+    /// Splits floats into decimal integers and zigzagged errors; `good` tells whether all could be.
+    fn split_decimals<W: FloatWord>(words: &mut [W], power: f64, errors: &mut [u8], good: &mut bool) {
+        let mut all = true;
+        for (word, error) in words.iter_mut().zip(errors) {
+            let (integer, by, ok) = word.split(power);
+            *word = integer;
+            *error = by.zigzag();
+            all &= ok;
+        }
+        *good = all;
+    }
+}
+
+kernel! {
+    /// Undoes [`split_decimals`].
+    fn join_decimals<W: FloatWord>(words: &mut [W], power: f64, errors: &[u8]) {
+        for (word, error) in words.iter_mut().zip(errors) {
+            *word = W::join_decimal(*word, error.unzigzag(), power);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn twins<W: FloatWord + std::fmt::Debug>() {
+        let mut seed = 5u64;
+        for n in [0, 1, 7, 31, 32, 33, 1000, 1024, 1025, 5000] {
+            let words: Vec<W> = (0..n)
+                .map(|_| {
+                    seed = seed
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1_442_695_040_888_963_407);
+                    W::from_u64(seed >> (64 - 8 * W::BYTES) >> (seed % 13))
+                })
+                .collect();
+            let mut bytes = [vec![0; n * W::BYTES], vec![0; n * W::BYTES]];
+            for big in [false, true] {
+                store_all(&words, big, &mut bytes[0]);
+                store_all::baseline(&words, big, &mut bytes[1]);
+                assert_eq!(bytes[0], bytes[1]);
+                let mut loaded = [words.clone(), words.clone()];
+                loaded[0].fill(W::default());
+                load_all(&bytes[0], big, &mut loaded[0]);
+                load_all::baseline(&bytes[0], big, &mut loaded[1]);
+                assert!(loaded[0] == words && loaded[1] == words);
+            }
+            split_columns(&words, &mut bytes[0]);
+            split_columns::baseline(&words, &mut bytes[1]);
+            assert_eq!(bytes[0], bytes[1]);
+            let mut joined = [words.clone(), words.clone()];
+            joined[0].fill(W::default());
+            joined[1].fill(W::default());
+            join_columns(&bytes[0], &mut joined[0]);
+            join_columns::baseline(&bytes[0], &mut joined[1]);
+            assert!(joined[0] == words && joined[1] == words);
+            let pairs: [[fn(&mut [W]); 2]; 3] = [
+                [flip_all, flip_all::baseline],
+                [zigzag_all, zigzag_all::baseline],
+                [unzigzag_all, unzigzag_all::baseline],
+            ];
+            for [wide, baseline] in pairs {
+                let mut work = [words.clone(), words.clone()];
+                wide(&mut work[0]);
+                baseline(&mut work[1]);
+                assert!(work[0] == work[1]);
+            }
+            let others: Vec<W> = words.iter().rev().copied().collect();
+            let mut work = [words.clone(), words.clone()];
+            subtract(&mut work[0], &others);
+            subtract::baseline(&mut work[1], &others);
+            assert!(work[0] == work[1]);
+            add(&mut work[0], &others);
+            add::baseline(&mut work[1], &others);
+            assert!(work[0] == words && work[1] == words);
+            for power in [1.0, 1000.0] {
+                let mut work = [words.clone(), words.clone()];
+                let mut errors = [vec![0; n], vec![0; n]];
+                let mut good = [false; 2];
+                split_decimals(&mut work[0], power, &mut errors[0], &mut good[0]);
+                split_decimals::baseline(&mut work[1], power, &mut errors[1], &mut good[1]);
+                assert!(work[0] == work[1] && errors[0] == errors[1] && good[0] == good[1]);
+                join_decimals(&mut work[0], power, &errors[0]);
+                join_decimals::baseline(&mut work[1], power, &errors[1]);
+                assert!(work[0] == work[1]);
+            }
+        }
+    }
+
+    #[test]
+    fn wide_kernels_equal_their_baseline_twins() {
+        twins::<u8>();
+        twins::<u16>();
+        twins::<u32>();
+        twins::<u64>();
+    }
+}

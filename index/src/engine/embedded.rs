@@ -1,0 +1,253 @@
+//! The embedded engine: a journal that is the truth, and a view of it in sled.
+//!
+//! ```text
+//! commit -> journal record -> memtable -> (frozen) -> blocks in sled -> checkpoint
+//!                 \-> sync: fdatasync, shared by all who wait
+//! read   <- memtable, else frozen, else cache, else sled
+//! snapshot: all live keys in one file; then older segments go
+//! ```
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
+use shale_backing::Backing;
+
+use super::change::Commit;
+use super::files;
+use super::journal::segment;
+use super::memtable::Slot;
+use super::open;
+use super::options::{Options, Recovery, Tuning};
+use super::shared::Shared;
+use super::snapshot::{self, SnapshotWriter};
+use super::view::View;
+use super::view::memory::Memory;
+use crate::Error;
+use crate::kv::{Found, Kv, Lease, Outcome, Txn, Version, Versioned, Want};
+
+const EEXIST: i32 = 17;
+
+/// The embedded engine.
+#[derive(Debug)]
+pub struct Embedded {
+    shared: Arc<Shared>,
+    worker: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Embedded {
+    /// Opens the index of a store, creating it if there is none. Nobody else may have it open.
+    ///
+    /// # Errors
+    /// When the files cannot be read or written, or acknowledged commits are missing.
+    pub fn open(backing: Arc<dyn Backing>, options: Options) -> Result<(Self, Recovery), Error> {
+        let (shared, recovery) = open::open(backing, &options)?;
+        let shared = Arc::new(shared);
+        let quiet = options.read_only || options.tuning == Tuning::TinyQuiet;
+        let worker = if quiet {
+            None
+        } else {
+            Some(start_worker(&shared)?)
+        };
+        // Replay may have filled the memtable, and damage may want a snapshot.
+        shared.alarm.ring();
+        Ok((
+            Self {
+                shared,
+                worker: Mutex::new(worker),
+            },
+            recovery,
+        ))
+    }
+
+    /// Creates an index from a list of pairs, where there is none. Afterwards it can be opened;
+    /// its first commit will have the number `next`.
+    ///
+    /// # Errors
+    /// When there is an index already, or it cannot be written.
+    pub fn import(
+        backing: &dyn Backing,
+        pairs: impl IntoIterator<Item = (Vec<u8>, Versioned)>,
+        next: Version,
+    ) -> Result<(), Error> {
+        let dir = std::path::Path::new(files::DIR);
+        backing
+            .create_dir_all(dir)
+            .map_err(files::io_error("create", dir))?;
+        for prefix in [segment::PREFIX, snapshot::PREFIX] {
+            if !files::list_numbered(backing, prefix)?.is_empty() {
+                return Err(Error::Refused(EEXIST));
+            }
+        }
+        files::remove(backing, &files::path("checkpoint"))?;
+        let last = next.saturating_sub(1);
+        let mut writer = SnapshotWriter::create(backing, last)?;
+        for (
+            key,
+            Versioned {
+                value,
+                version,
+                created,
+            },
+        ) in pairs
+        {
+            let slot = Slot {
+                version,
+                created,
+                value: Some(value),
+                leased: false,
+            };
+            writer.push(&key, &slot)?;
+        }
+        writer.finish(backing, last)?;
+        let root = std::path::Path::new(".");
+        backing
+            .sync_dir(root)
+            .map_err(files::io_error("sync", root))
+    }
+
+    /// Calls `tap` with every commit from now on, in order, while no other commit can happen. It
+    /// must be quick and must not use the engine.
+    pub fn set_tap(&self, tap: Box<dyn Fn(&Commit) + Send + Sync>) {
+        self.shared.committer.lock().tap = Some(tap);
+    }
+
+    /// Visits all live keys, in order, without stopping commits: a key that is changed meanwhile
+    /// is shown as it was at some time during the visit.
+    ///
+    /// # Errors
+    /// The first that `visit` answers, or as [`Kv::get_many`].
+    pub fn dump(
+        &self,
+        visit: &mut dyn FnMut(&[u8], &Versioned) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        self.shared.walk(&mut |key, slot| match slot.live() {
+            Some(value) => visit(key, &value),
+            None => Ok(()),
+        })
+    }
+
+    /// Brings everything committed so far into the view, so that the next open has nothing to
+    /// replay. Happens by itself as needed.
+    ///
+    /// # Errors
+    /// When the device cannot be written.
+    pub fn checkpoint(&self) -> Result<(), Error> {
+        self.shared.check()?;
+        self.shared.checkpoint()
+    }
+
+    /// Writes a snapshot and drops the journal before it. Happens by itself as needed.
+    ///
+    /// # Errors
+    /// When the device cannot be written.
+    pub fn snapshot(&self) -> Result<(), Error> {
+        self.shared.check()?;
+        self.shared.snapshot_now()
+    }
+
+    fn stop_worker(&self) {
+        self.shared.alarm.stop();
+        if let Some(worker) = self.worker.lock().take() {
+            // It catches its own panics.
+            let _ = worker.join();
+        }
+    }
+}
+
+fn start_worker(shared: &Arc<Shared>) -> Result<JoinHandle<()>, Error> {
+    let worker = Arc::clone(shared);
+    let run = move || {
+        let work = || {
+            while worker.alarm.wait() {
+                worker.maintain();
+            }
+        };
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            let text = text.unwrap_or("without a word");
+            tracing::error!(
+                panic = text,
+                "the background thread of the index died: unmount and mount the store again"
+            );
+            worker.poison(&format!("its background thread panicked: {text}"));
+        }
+    };
+    std::thread::Builder::new()
+        .name("shale-index".into())
+        .spawn(run)
+        .map_err(files::io_error(
+            "start the thread of",
+            std::path::Path::new(files::DIR),
+        ))
+}
+
+impl Kv for Embedded {
+    fn get_many(&self, wants: &[Want]) -> Result<Vec<Found>, Error> {
+        self.shared.get_many(wants)
+    }
+
+    fn commit(&self, txn: &Txn) -> Result<Outcome, Error> {
+        self.shared.commit(txn)
+    }
+
+    fn sync(&self, version: Version) -> Result<(), Error> {
+        self.shared.check()?;
+        self.shared.sync(version.min(self.version()))
+    }
+
+    fn version(&self) -> Version {
+        self.shared.tables.read().version
+    }
+
+    fn lease(&self) -> Lease {
+        self.shared.lease
+    }
+
+    fn close(&self) -> Result<(), Error> {
+        let shared = &self.shared;
+        if shared.read_only {
+            shared.poison("it was closed");
+            return Ok(());
+        }
+        shared.check()?;
+        let last = {
+            let mut committer = shared.committer.lock();
+            if committer.closed {
+                return Err(Error::Closed("it is being closed".into()));
+            }
+            shared.end_lease(&mut committer)?;
+            committer.closed = true;
+            committer.writer.last()
+        };
+        if let Err(error) = shared.sync(last) {
+            shared.committer.lock().closed = false;
+            return Err(error);
+        }
+        self.stop_worker();
+        // Everything is safe in the journal; the rest only makes the next open faster.
+        let tidied = shared
+            .checkpoint()
+            .and_then(|()| shared.snapshot_if_worth_it());
+        let tidied = tidied.and_then(|()| shared.committer.lock().writer.mark());
+        if let Err(error) = tidied {
+            tracing::warn!(%error, "the index was closed without tidying up; nothing is lost");
+        }
+        shared.poison("it was closed");
+        shared.tables.write().view = Arc::new(View::Memory(Memory::default()));
+        Ok(())
+    }
+
+    fn get(&self, key: &[u8]) -> Result<Option<Versioned>, Error> {
+        self.shared
+            .read(|tables| Ok(tables.get(key)?.and_then(|slot| slot.live())))
+    }
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        self.stop_worker();
+    }
+}

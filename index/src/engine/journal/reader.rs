@@ -1,0 +1,271 @@
+//! Finds out what the segments of a journal say.
+//!
+//! What may follow the last good record, and what it means:
+//!
+//! | found | meaning |
+//! |---|---|
+//! | nothing, or zeros | the end |
+//! | a bad record, no good one after it | a torn tail: dropped |
+//! | a bad record, good ones after it, none says it was durable | sectors that reached the disk out of order before a crash: all dropped |
+//! | a bad record, a later one says it was durable | damage: an error, never a silent loss |
+//! | a bad record that the view or snapshot already covers | damage without harm: reported, to be cured by a new snapshot |
+
+use std::path::PathBuf;
+
+use shale_backing::{Access, Backing};
+
+use super::record::{Kind, Piece, pieces};
+use super::segment::{self, Header, path_of};
+use crate::Error;
+use crate::engine::change::Commit;
+use crate::engine::files::{self, io_error};
+use crate::kv::Version;
+
+/// A segment of the chain.
+#[derive(Clone, Debug)]
+pub(crate) struct Link {
+    pub(crate) first: Version,
+    pub(crate) header: Header,
+    /// Records from this version on are overruled by a later segment.
+    pub(crate) limit: Version,
+    pub(crate) bytes: u64,
+}
+
+impl Link {
+    pub(crate) fn path(&self) -> PathBuf {
+        path_of(self.first)
+    }
+}
+
+/// The segments of a journal, in order of versions.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Chain {
+    pub(crate) links: Vec<Link>,
+    /// Files that nothing needs any more.
+    pub(crate) dead: Vec<PathBuf>,
+    pub(crate) last_epoch: u64,
+}
+
+impl Chain {
+    /// Reads the headers of all segments.
+    pub(crate) fn load(backing: &dyn Backing) -> Result<Self, Error> {
+        let mut chain = Self::default();
+        for first in files::list_numbered(backing, segment::PREFIX)? {
+            let path = path_of(first);
+            let file = backing
+                .open(&path, Access::Read)
+                .map_err(io_error("open", &path))?;
+            let mut bytes = [0; segment::HEADER];
+            let got = file
+                .read_at(&mut bytes, 0)
+                .map_err(io_error("read", &path))?;
+            let header = Header::decode(&path, &bytes[..got])?;
+            let bytes = file.len().map_err(io_error("measure", &path))?;
+            chain.links.push(Link {
+                first,
+                header,
+                limit: Version::MAX,
+                bytes,
+            });
+        }
+        chain.last_epoch = chain
+            .links
+            .iter()
+            .map(|link| link.header.epoch)
+            .max()
+            .unwrap_or(0);
+        let all = chain.links.clone();
+        for link in &mut chain.links {
+            let later = all
+                .iter()
+                .filter(|other| other.header.epoch > link.header.epoch);
+            link.limit = later.map(|other| other.first).min().unwrap_or(Version::MAX);
+        }
+        let (live, dead) = chain
+            .links
+            .into_iter()
+            .partition(|link| link.first < link.limit);
+        chain.links = live;
+        chain.dead = dead.iter().map(Link::path).collect();
+        Ok(chain)
+    }
+
+    /// How many segments at the beginning hold nothing above `version`.
+    pub(crate) fn obsolete(&self, version: Version) -> usize {
+        self.links
+            .windows(2)
+            .take_while(|pair| pair[1].first <= version + 1)
+            .count()
+    }
+}
+
+/// What a replay found.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Replay {
+    /// The last commit.
+    pub(crate) last: Version,
+    /// Commits handed out.
+    pub(crate) records: u64,
+    /// Bytes after the last good record that were dropped.
+    pub(crate) torn: u64,
+    /// Damage below the version asked for: harmless now, fatal for a rebuild.
+    pub(crate) damaged_history: Option<String>,
+    /// Where the last segment ends, when it ends cleanly.
+    pub(crate) clean_end: Option<u64>,
+}
+
+/// Hands out every commit above `base`, in order.
+///
+/// `durable` is a version known from elsewhere to have been durable: a journal that ends before it
+/// has lost something.
+pub(crate) fn replay(
+    backing: &dyn Backing,
+    chain: &Chain,
+    base: Version,
+    durable: Version,
+    visit: &mut dyn FnMut(Commit) -> Result<(), Error>,
+) -> Result<Replay, Error> {
+    let mut state = State {
+        replay: Replay::default(),
+        next: base + 1,
+        base,
+        gap: None,
+    };
+    let links = &chain.links[chain.obsolete(base)..];
+    if let Some(link) = links.first() {
+        state.next = link.first.min(base + 1);
+        if link.first > base + 1 {
+            state.gap(link.path(), 0);
+            // The segments before it were whole and durable when it began.
+            return Err(state.lost(link.first - 1));
+        }
+    }
+    for (index, link) in links.iter().enumerate() {
+        let path = link.path();
+        let bytes = files::read(backing, &path)?.unwrap_or_default();
+        if state.gap.is_none() && link.first != state.next {
+            state.skip_to(link.first, &path, 0);
+        }
+        let mut end = segment::HEADER;
+        let mut clean = true;
+        for piece in pieces(link.header.salt, &bytes, segment::HEADER) {
+            let record = match piece {
+                Piece::Record(record) if record.version < link.limit => record,
+                // What a later segment overrules is settled there.
+                Piece::Record(_) => break,
+                Piece::Bad { range, blank } => {
+                    if !blank {
+                        clean = false;
+                        state.replay.torn += range.len() as u64;
+                    }
+                    continue;
+                }
+            };
+            if record.kind == Kind::Commit && state.gap.is_none() {
+                state.skip_to(record.version, &path, end);
+            }
+            if let Some(gap) = &state.gap {
+                if record.durable >= gap.version {
+                    return Err(state.lost(record.durable));
+                }
+                state.replay.torn += super::record::stored_len(record.body.len()) as u64;
+                clean = false;
+                continue;
+            }
+            end = record.offset + super::record::stored_len(record.body.len());
+            if record.kind == Kind::Mark {
+                continue;
+            }
+            state.next = record.version + 1;
+            if record.version > base {
+                let commit = Commit::decode_body(record.version, &bytes[record.body.clone()]);
+                let commit = commit.ok_or_else(|| Error::Corrupt {
+                    what: format!("{} at offset {}", path.display(), record.offset),
+                    detail: format!("commit {} does not decode", record.version),
+                })?;
+                visit(commit)?;
+                state.replay.records += 1;
+            }
+        }
+        let last = index + 1 == links.len();
+        if last && clean && state.gap.is_none() {
+            state.replay.clean_end = Some(end as u64);
+        }
+        if !last && state.gap.is_none() {
+            // Bytes after the end of an older segment were overruled or never counted; whether a
+            // commit is missing shows in the number of the next one.
+            state.replay.torn = 0;
+        }
+    }
+    state.replay.last = state.next - 1;
+    if state.replay.last < durable.max(base) {
+        if state.gap.is_none() {
+            let path = links
+                .last()
+                .map_or_else(|| files::path("journal-*"), Link::path);
+            state.gap(path, 0);
+        }
+        return Err(state.lost(durable.max(base)));
+    }
+    Ok(state.replay)
+}
+
+struct Gap {
+    version: Version,
+    path: PathBuf,
+    offset: usize,
+}
+
+struct State {
+    replay: Replay,
+    /// The version the next commit must have.
+    next: Version,
+    base: Version,
+    gap: Option<Gap>,
+}
+
+impl State {
+    fn gap(&mut self, path: PathBuf, offset: usize) {
+        self.gap = Some(Gap {
+            version: self.next,
+            path,
+            offset,
+        });
+    }
+
+    /// Accepts that the next commit is `found`, or notes that some are missing.
+    fn skip_to(&mut self, found: Version, path: &std::path::Path, offset: usize) {
+        if found == self.next {
+            return;
+        }
+        if found > self.next && found <= self.base + 1 {
+            let lost = format!(
+                "commits {} to {} in {} at offset {offset}",
+                self.next,
+                found - 1,
+                path.display()
+            );
+            self.replay.damaged_history.get_or_insert(lost);
+            self.next = found;
+            return;
+        }
+        self.next = self.next.max(self.base + 1);
+        self.gap(path.to_path_buf(), offset);
+    }
+
+    fn lost(&self, durable: Version) -> Error {
+        let (what, version) = match &self.gap {
+            Some(gap) => (
+                format!("{} at offset {}", gap.path.display(), gap.offset),
+                gap.version,
+            ),
+            None => ("the journal".into(), self.next),
+        };
+        Error::Corrupt {
+            what,
+            detail: format!(
+                "commit {version} is unreadable although commit {durable} was acknowledged"
+            ),
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! What happens behind the commits: checkpoints, snapshots, trimming, and making the view again.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::checkpoint::Checkpoint;
+use super::files;
+use super::memtable::{Memtable, Slot};
+use super::rebuild::{self, Built};
+use super::shared::{Shared, TOP};
+use super::snapshot::{self, SnapshotWriter, Summary};
+use super::view::disk::dir_of;
+use super::view::{Fault, View};
+use crate::Error;
+use crate::kv::Version;
+
+/// After a failure, how long before the next attempt in the background.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Keys of one step of a walk over the index.
+const STEP: usize = 256;
+/// A view that has failed this often is replaced by one in memory.
+const MAX_REBUILDS: u32 = 3;
+
+/// What only the one who maintains may touch.
+#[derive(Debug)]
+pub(crate) struct Maintenance {
+    /// What the view is complete up to.
+    pub(crate) checkpoint: Checkpoint,
+    /// The newest snapshot.
+    pub(crate) snapshot: Option<Summary>,
+    /// The frozen table: up to which commit, and the leased keys then.
+    pub(crate) frozen: Option<(Version, BTreeSet<Vec<u8>>)>,
+    /// A snapshot is wanted whatever the journal's length.
+    pub(crate) overdue: bool,
+    pub(crate) rebuilds: u32,
+    pub(crate) not_before: Option<Instant>,
+}
+
+/// How a checkpoint went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Applied {
+    Done,
+    /// Not now: the device is full.
+    Postponed,
+}
+
+impl Shared {
+    /// One round of the background thread.
+    pub(crate) fn maintain(&self) {
+        let mut maintenance = self.maintenance.lock();
+        if maintenance
+            .not_before
+            .is_some_and(|time| Instant::now() < time)
+        {
+            return;
+        }
+        maintenance.not_before = None;
+        if let Err(error) = self.maintain_now(&mut maintenance) {
+            tracing::warn!(
+                %error,
+                "the index keeps its changes in the journal for now: check space and health of \
+                 the device of the store"
+            );
+            maintenance.not_before = Some(Instant::now() + PATIENCE);
+        }
+    }
+
+    fn maintain_now(&self, maintenance: &mut Maintenance) -> Result<(), Error> {
+        let (pending, last) = {
+            let committer = self.committer.lock();
+            (committer.writer.pending_bytes(), committer.writer.last())
+        };
+        if pending > self.limits.unsynced {
+            self.sync(last)?;
+        }
+        if self.tables.read().active.bytes() > self.limits.memtable || maintenance.frozen.is_some()
+        {
+            self.apply(maintenance)?;
+        }
+        let due = self.snapshot_at.load(Ordering::Relaxed);
+        if maintenance.overdue || self.journaled.load(Ordering::Relaxed) > due {
+            self.snapshot(maintenance)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a committer who is far ahead of the background thread do its work.
+    pub(crate) fn hold_back(&self) {
+        if self.tables.read().active.bytes() > 4 * self.limits.memtable {
+            self.maintain();
+        }
+    }
+
+    /// Brings everything committed so far into the view.
+    pub(crate) fn checkpoint(&self) -> Result<(), Error> {
+        let mut maintenance = self.maintenance.lock();
+        // What is frozen already, then the rest.
+        if maintenance.frozen.is_some() {
+            self.apply(&mut maintenance)?;
+        }
+        self.apply(&mut maintenance).map(|_| ())
+    }
+
+    /// Writes a snapshot.
+    pub(crate) fn snapshot_now(&self) -> Result<(), Error> {
+        let mut maintenance = self.maintenance.lock();
+        self.snapshot(&mut maintenance)
+    }
+
+    /// Freezes the newest changes, unless some are frozen already.
+    fn freeze(&self, maintenance: &mut Maintenance) -> Option<Arc<Memtable>> {
+        let committer = self.committer.lock();
+        let mut tables = self.tables.write();
+        if tables.frozen.is_none() && !tables.active.is_empty() {
+            tables.frozen = Some(Arc::new(std::mem::take(&mut tables.active)));
+            maintenance.frozen = Some((tables.version, committer.leased.clone()));
+        }
+        tables.frozen.clone()
+    }
+
+    fn apply(&self, maintenance: &mut Maintenance) -> Result<Applied, Error> {
+        let Some(frozen) = self.freeze(maintenance) else {
+            return Ok(Applied::Done);
+        };
+        let Some((version, leased)) = maintenance.frozen.clone() else {
+            return Ok(Applied::Done);
+        };
+        if self
+            .backing
+            .space()
+            .is_ok_and(|space| space.available < self.limits.free)
+        {
+            // sled does not survive a full disk. The journal has it all, and few commits are
+            // possible any more.
+            tracing::warn!(
+                "the device of the store is nearly full: free some space; the index cannot \
+                 compact its journal"
+            );
+            maintenance.not_before = Some(Instant::now() + PATIENCE);
+            return Ok(Applied::Postponed);
+        }
+        // The view must never know more than the disk has of the journal.
+        self.sync(version)?;
+        loop {
+            let view = self.tables.read().view.clone();
+            let done = view.merge(frozen.iter()).and_then(|()| match &*view {
+                View::Disk(disk) => disk.complete(version),
+                View::Memory(_) => Ok(()),
+            });
+            match done {
+                Ok(()) => break,
+                Err(fault) => self.rebuild(maintenance, &fault)?,
+            }
+        }
+        let checkpoint = Checkpoint {
+            version,
+            leased,
+            ..maintenance.checkpoint.clone()
+        };
+        if matches!(&*self.tables.read().view, View::Disk(_)) {
+            checkpoint.store(&*self.backing)?;
+        }
+        maintenance.checkpoint = checkpoint;
+        maintenance.frozen = None;
+        // While they are frozen nobody puts them back.
+        for (key, _) in frozen.iter() {
+            self.tables.read().cache.forget(key);
+        }
+        self.tables.write().frozen = None;
+        self.trim(maintenance);
+        Ok(Applied::Done)
+    }
+
+    /// Walks over all live keys without stopping commits. Each step is consistent in itself.
+    pub(crate) fn walk(
+        &self,
+        visit: &mut dyn FnMut(&[u8], &Slot) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        walk(visit, |from| {
+            self.read(|tables| tables.range(from, &TOP, STEP))
+        })
+    }
+
+    fn snapshot(&self, maintenance: &mut Maintenance) -> Result<(), Error> {
+        let version = self.tables.read().version;
+        let before = self.journaled.load(Ordering::Relaxed);
+        let mut writer = SnapshotWriter::create(&*self.backing, version)?;
+        let walked = walk(&mut |key, slot| writer.push(key, slot), |from| {
+            loop {
+                self.check()?;
+                let step = self.tables.read().range(from, &TOP, STEP);
+                match step {
+                    Ok(step) => return Ok(step),
+                    Err(fault) => self.rebuild(maintenance, &fault)?,
+                }
+            }
+        });
+        let written = walked.and_then(|()| {
+            let finished = self.tables.read().version;
+            self.sync(finished)?;
+            writer.finish(&*self.backing, finished)
+        });
+        let summary = match written {
+            Ok(summary) => summary,
+            Err(error) => {
+                let _ = files::remove(&*self.backing, &files::path("snapshot-new"));
+                return Err(error);
+            }
+        };
+        self.journaled.fetch_sub(before, Ordering::Relaxed);
+        self.snapshot_at
+            .store(self.limits.snapshot.max(2 * summary.raw), Ordering::Relaxed);
+        maintenance.snapshot = Some(summary);
+        maintenance.overdue = false;
+        self.trim(maintenance);
+        Ok(())
+    }
+
+    /// Removes the segments and snapshots that neither the view nor the newest snapshot needs.
+    /// What cannot be removed now is removed another time.
+    fn trim(&self, maintenance: &Maintenance) {
+        let Some(snapshot) = maintenance.snapshot else {
+            return;
+        };
+        let needed = snapshot.version.min(maintenance.checkpoint.version);
+        let segments = self.committer.lock().writer.trim(needed);
+        // Oldest first, so that a crash leaves no hole.
+        let removed = segments
+            .iter()
+            .try_for_each(|path| files::remove(&*self.backing, path));
+        let removed = removed.and_then(|()| {
+            if maintenance.checkpoint.version < snapshot.version {
+                return Ok(());
+            }
+            for version in files::list_numbered(&*self.backing, snapshot::PREFIX)? {
+                if version < snapshot.version {
+                    files::remove(&*self.backing, &snapshot::path_of(version))?;
+                }
+            }
+            Ok(())
+        });
+        if let Err(error) = removed {
+            tracing::warn!(%error, "an old file of the index is left; it only takes space");
+        }
+    }
+
+    /// Makes the view again for a reader who found it failing, unless somebody did already.
+    pub(crate) fn heal(&self, generation: u64, fault: &Fault) -> Result<(), Error> {
+        let mut maintenance = self.maintenance.lock();
+        if self.tables.read().generation != generation {
+            return Ok(());
+        }
+        self.check()?;
+        self.rebuild(&mut maintenance, fault)
+    }
+
+    /// Makes the view again from snapshot and journal. Readers wait, nobody sees an error.
+    fn rebuild(&self, maintenance: &mut Maintenance, fault: &Fault) -> Result<(), Error> {
+        tracing::warn!(
+            reason = %fault.0,
+            "the sled view of the index is damaged and made again from snapshot and journal; \
+             nothing is lost. If it happens often, check memory and device"
+        );
+        maintenance.rebuilds += 1;
+        // No segment comes or goes meanwhile.
+        let committer = self.committer.lock();
+        let target = maintenance.checkpoint.version;
+        let disk = maintenance.rebuilds <= MAX_REBUILDS;
+        let built = rebuild::build(&*self.backing, &self.limits, Some(target), target, disk);
+        let built = built.and_then(|built| {
+            let Built { view, .. } = built;
+            let mut checkpoint = maintenance.checkpoint.clone();
+            if let View::Disk(disk) = &view {
+                checkpoint.view = disk.id();
+                checkpoint.store(&*self.backing)?;
+            }
+            Ok((view, checkpoint))
+        });
+        drop(committer);
+        match built {
+            Ok((view, checkpoint)) => {
+                let old = std::mem::replace(&mut maintenance.checkpoint, checkpoint);
+                let mut tables = self.tables.write();
+                tables.view = Arc::new(view);
+                tables.generation += 1;
+                drop(tables);
+                if old.view != maintenance.checkpoint.view || !disk {
+                    let _ = self.backing.remove_dir_all(&dir_of(old.view));
+                }
+                Ok(())
+            }
+            Err(error) => {
+                self.poison(&format!(
+                    "the view failed and cannot be made again: {error}"
+                ));
+                Err(error)
+            }
+        }
+    }
+
+    /// Writes a snapshot at a clean close when that is cheap and shortens the journal.
+    pub(crate) fn snapshot_if_worth_it(&self) -> Result<(), Error> {
+        let mut maintenance = self.maintenance.lock();
+        let journaled = self.journaled.load(Ordering::Relaxed);
+        let small = maintenance.snapshot.map_or(0, |snapshot| snapshot.raw) < 2 * journaled;
+        if journaled > self.limits.close && journaled < self.limits.snapshot && small {
+            self.snapshot(&mut maintenance)?;
+        }
+        Ok(())
+    }
+}
+
+/// Visits what `read` answers for one starting key after the other.
+fn walk(
+    visit: &mut dyn FnMut(&[u8], &Slot) -> Result<(), Error>,
+    mut read: impl FnMut(&[u8]) -> Result<Vec<(Vec<u8>, Slot)>, Error>,
+) -> Result<(), Error> {
+    let mut from = Vec::new();
+    loop {
+        let step = read(&from)?;
+        for (key, slot) in &step {
+            visit(key, slot)?;
+        }
+        match step.into_iter().nth(STEP - 1) {
+            Some((key, _)) => {
+                from = key;
+                from.push(0);
+            }
+            None => return Ok(()),
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! A store against a plain array of bytes.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use shale_backing::{Backing, PosixBacking};
+use shale_codec::Effort;
+use shale_index::engine::MemKv;
+use shale_index::schema::S_IFREG;
+use shale_index::{NewNode, ROOT};
+
+use crate::superblock::Superblock;
+use crate::{File, Seek, Store, StoreOptions};
+
+const LIMIT: usize = 64 << 10;
+
+fn options() -> StoreOptions {
+    StoreOptions {
+        memory: 256 << 10,
+        workers: 2,
+        owner: (0, 0),
+        effort: Effort::Fast,
+        purpose: "test".to_owned(),
+    }
+}
+
+struct Bench {
+    dir: tempfile::TempDir,
+    kv: Arc<MemKv>,
+    store: Option<Store>,
+    ino: u64,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("packs")).unwrap();
+        let mut bench = Self {
+            dir,
+            kv: Arc::new(MemKv::new()),
+            store: None,
+            ino: 0,
+        };
+        bench.open();
+        let node = NewNode {
+            mode: S_IFREG | 0o600,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            target: Vec::new(),
+            chunk_shift: 12,
+            xattrs: Vec::new(),
+        };
+        bench.ino = bench
+            .store()
+            .namespace()
+            .create(ROOT, b"f", &node)
+            .unwrap()
+            .0
+            .ino;
+        bench
+    }
+
+    fn open(&mut self) {
+        let backing: Arc<dyn Backing> = Arc::new(PosixBacking::new(self.dir.path()));
+        let superblock = Superblock {
+            id: [1; 16],
+            created: 0,
+        };
+        let store = Store::with_engine(backing, self.kv.clone(), superblock, &options(), None);
+        self.store = Some(store.unwrap());
+    }
+
+    fn store(&self) -> &Store {
+        self.store.as_ref().unwrap()
+    }
+
+    fn file(&self) -> Arc<File> {
+        self.store().file(self.ino).unwrap()
+    }
+
+    /// Ends the session in an orderly way and begins another.
+    fn reopen(&mut self) {
+        let store = self.store.take().unwrap();
+        store.shut_down().unwrap();
+        self.kv = Arc::new(self.kv.reopen());
+        self.open();
+    }
+
+    fn contents(&self) -> Vec<u8> {
+        let file = self.file();
+        let mut out = Vec::new();
+        self.store().read(&file, 0, 2 * LIMIT, &mut out).unwrap();
+        out
+    }
+
+    /// The counters of packs are the sum of what the files occupy.
+    fn check_usage(&self) {
+        let inode = self.store().namespace().inode(self.ino).unwrap();
+        let inner = &self.store().inner;
+        let mut map = crate::map::FileMap::load(&inner.namespace, &inner.frames, &inode).unwrap();
+        let expected: std::collections::BTreeMap<u64, u64> = map
+            .usage(&inner.frames)
+            .unwrap()
+            .into_iter()
+            .filter(|(_, bytes)| *bytes > 0)
+            .map(|(pack, bytes)| (pack, bytes as u64))
+            .collect();
+        let counted: std::collections::BTreeMap<u64, u64> = inner
+            .namespace
+            .packs()
+            .unwrap()
+            .into_iter()
+            .filter(|(_, bytes)| *bytes > 0)
+            .collect();
+        assert_eq!(counted, expected);
+        let live: std::collections::BTreeMap<u64, u64> = inner
+            .frames
+            .packs
+            .live()
+            .into_iter()
+            .filter(|(_, bytes)| *bytes > 0)
+            .collect();
+        assert_eq!(live, expected);
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Write {
+        offset: usize,
+        len: usize,
+        seed: u8,
+        noise: bool,
+    },
+    Truncate(usize),
+    Punch {
+        offset: usize,
+        len: usize,
+    },
+    Sync,
+    Read {
+        offset: usize,
+        len: usize,
+    },
+    Fold,
+    Collect,
+    Reopen,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => (0..LIMIT, 1usize..9000, any::<u8>(), any::<bool>()).prop_map(
+            |(offset, len, seed, noise)| Step::Write { offset, len, seed, noise }
+        ),
+        4 => (0..16usize, any::<u8>()).prop_map(
+            |(chunk, seed)| Step::Write { offset: chunk * 4096, len: 4096, seed, noise: true }
+        ),
+        2 => (0..LIMIT).prop_map(Step::Truncate),
+        2 => (0..LIMIT, 1usize..20_000).prop_map(|(offset, len)| Step::Punch { offset, len }),
+        3 => Just(Step::Sync),
+        4 => (0..LIMIT, 1usize..9000).prop_map(|(offset, len)| Step::Read { offset, len }),
+        1 => Just(Step::Fold),
+        1 => Just(Step::Collect),
+        1 => Just(Step::Reopen),
+    ]
+}
+
+fn bytes(len: usize, seed: u8, noise: bool) -> Vec<u8> {
+    let mut state = u64::from(seed) | 0x9e37_79b9_7f4a_7c00;
+    (0..len)
+        .map(|i| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            if noise {
+                (state >> 56) as u8
+            } else {
+                seed.wrapping_add((i / 100) as u8)
+            }
+        })
+        .collect()
+}
+
+fn run(steps: &[Step]) {
+    let mut bench = Bench::new();
+    let mut model: Vec<u8> = Vec::new();
+    for step in steps {
+        let file = bench.file();
+        let store = bench.store();
+        match *step {
+            Step::Write {
+                offset,
+                len,
+                seed,
+                noise,
+            } => {
+                let data = bytes(len, seed, noise);
+                store.write(&file, offset as u64, &data).unwrap();
+                if model.len() < offset + len {
+                    model.resize(offset + len, 0);
+                }
+                model[offset..offset + len].copy_from_slice(&data);
+            }
+            Step::Truncate(size) => {
+                store.truncate(&file, size as u64).unwrap();
+                model.resize(size, 0);
+            }
+            Step::Punch { offset, len } => {
+                store.punch(&file, offset as u64, len as u64).unwrap();
+                let end = model.len().min(offset + len);
+                if offset < end {
+                    model[offset..end].fill(0);
+                }
+            }
+            Step::Sync => store.sync(&file).unwrap(),
+            Step::Read { offset, len } => {
+                let mut out = Vec::new();
+                store.read(&file, offset as u64, len, &mut out).unwrap();
+                let end = model.len().min(offset + len);
+                assert_eq!(out, model.get(offset..end).unwrap_or(&[]));
+                if let Some(data) = store.seek(&file, offset as u64, Seek::Data).unwrap() {
+                    assert!(model[offset..data as usize].iter().all(|&b| b == 0));
+                } else if offset < model.len() {
+                    assert!(model[offset..].iter().all(|&b| b == 0));
+                }
+                if let Some(hole) = store.seek(&file, offset as u64, Seek::Hole).unwrap() {
+                    assert!(hole as usize <= model.len() && hole as usize >= offset);
+                }
+            }
+            Step::Fold => {
+                store.sync(&file).unwrap();
+                let mut encoder = crate::frames::FrameEncoder::new();
+                let mut state = file.state.lock();
+                store
+                    .inner
+                    .fold(&file, &mut state, &mut encoder, &[])
+                    .unwrap();
+            }
+            Step::Collect => {
+                store.sync(&file).unwrap();
+                store.inner.frames.packs.roll();
+                assert!(store.inner.frames.packs.sync().is_empty());
+                let mut encoder = crate::frames::FrameEncoder::new();
+                for (pack, live) in store.inner.frames.packs.live() {
+                    if live > 0 && store.inner.frames.packs.is_quiet(pack) {
+                        store.inner.rewrite(pack, &mut encoder).unwrap();
+                        let left = store.inner.frames.packs.live().get(&pack).copied();
+                        assert_eq!(left.unwrap_or(0), 0, "something stayed in the pack");
+                    }
+                }
+            }
+            Step::Reopen => {
+                drop(file);
+                bench.reopen();
+                bench.check_usage();
+            }
+        }
+        assert_eq!(
+            bench.store().inode(bench.ino).unwrap().size,
+            model.len() as u64
+        );
+    }
+    assert!(bench.contents() == model, "contents differ");
+    bench.reopen();
+    bench.check_usage();
+    assert!(
+        bench.contents() == model,
+        "contents differ after the last session"
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+    #[test]
+    fn a_file_is_an_array_of_bytes(steps in prop::collection::vec(step(), 1..50)) {
+        run(&steps);
+    }
+}
+
+#[test]
+fn a_deleted_file_gives_its_packs_back() {
+    let bench = Bench::new();
+    let file = bench.file();
+    bench
+        .store()
+        .write(&file, 0, &bytes(LIMIT, 1, true))
+        .unwrap();
+    bench.store().sync(&file).unwrap();
+    drop(file);
+    bench.store().namespace().unlink(ROOT, b"f").unwrap();
+    bench.store().release_orphan(bench.ino);
+    bench.store().inner.frames.packs.roll();
+    while !crate::pack::list(&*bench.store().inner.backing)
+        .unwrap()
+        .is_empty()
+    {
+        bench.store().sync_all().unwrap();
+    }
+    assert!(bench.store().namespace().orphans().unwrap().is_empty());
+}
+
+#[test]
+fn a_damaged_frame_is_an_error_and_never_wrong_bytes() {
+    use std::os::unix::fs::FileExt;
+    let mut bench = Bench::new();
+    let data = bytes(LIMIT, 3, true);
+    let file = bench.file();
+    bench.store().write(&file, 0, &data).unwrap();
+    drop(file);
+    bench.reopen();
+    let (pack, len) = crate::pack::list(&*bench.store().inner.backing).unwrap()[0];
+    let path = bench.dir.path().join(crate::pack::PackId(pack).path());
+    let pack_file = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(path)
+        .unwrap();
+    let mut byte = [0];
+    let at = len / 2;
+    pack_file.read_exact_at(&mut byte, at).unwrap();
+    pack_file.write_all_at(&[byte[0] ^ 0x10], at).unwrap();
+    let file = bench.file();
+    let mut failures = 0;
+    for chunk in 0..LIMIT / 4096 {
+        let mut out = Vec::new();
+        match bench
+            .store()
+            .read(&file, chunk as u64 * 4096, 4096, &mut out)
+        {
+            Ok(()) => assert_eq!(out, &data[chunk * 4096..][..4096]),
+            Err(e) => {
+                assert_eq!(e.errno(), libc::EIO);
+                failures += 1;
+            }
+        }
+    }
+    assert_eq!(failures, 1, "exactly the damaged chunk fails");
+}

@@ -1,0 +1,162 @@
+#!/usr/bin/env bash
+# All checks, then a table of what was executed, what passed and what was not run.
+#   test.sh [check|unit|e2e]...     (all of them by default, with the set-up and the build)
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+results=$PWD/target/test-results
+rm -rf "$results"
+mkdir -p "$results"
+export SHALE_TEST_RESULTS=$results
+cargo=${CARGO:-cargo}
+begun=$SECONDS
+
+running=()
+finish() {
+    # Suites sweep up after themselves when their parent has gone.
+    for pid in "${running[@]:-}"; do [ -n "$pid" ] && kill "$pid" 2> /dev/null; done
+}
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+say() { printf '\n=== %s (%d s)\n' "$*" $((SECONDS - begun)); }
+
+# row SUITE EXECUTED PASSED NOT_RUN
+row() { printf 'suite\t%s\t%s\t%s\t%s\n' "$@" >> "$results/$1.tsv"; }
+
+# Runs checks that either pass or fail; all of them, even after a failure.
+checks() {
+    local suite=$1 executed=0 passed=0 name
+    shift
+    for name in "$@"; do
+        say "$suite: $name"
+        executed=$((executed + 1))
+        if "$name"; then
+            passed=$((passed + 1))
+        else
+            printf 'failed\t%s::%s\n' "$suite" "$name" >> "$results/$suite.tsv"
+            echo "$name FAILED"
+        fi
+    done
+    row "$suite" "$executed" "$passed" 0
+}
+
+formatting() { $cargo fmt --all --check; }
+clippy() { $cargo clippy --quiet --workspace --all-targets --locked -- -D warnings; }
+rustdoc() { RUSTDOCFLAGS=-Dwarnings $cargo doc --quiet --workspace --no-deps --document-private-items --locked; }
+dependencies() { "$python" tests/scripts/check_dependencies.py; }
+packages() { tests/scripts/setup.sh packages; }
+python_environment() { tests/scripts/setup.sh python; }
+test_tools() { tests/scripts/setup.sh tools; }
+release_build() { make --no-print-directory build; }
+python=.cache/venv/bin/python
+[ -x $python ] || python=python3
+
+# Adds up the "test result" lines that the standard harness and ours both print.
+count() {
+    awk -v suite="$1" -v status="$3" '
+        /^test result:/ { for (i = 4; i < NF; i++) {
+            if ($(i + 1) ~ /^passed/) passed += $i
+            if ($(i + 1) ~ /^failed/) failed += $i
+            if ($(i + 1) ~ /^(skipped|ignored)/) skipped += $i } seen++ }
+        /^test .* FAILED/ { name = $2; printf "failed\t%s::%s\n", suite, name }
+        END {
+            # A run that failed without saying so, or did nothing, has failed.
+            if ((status != 0 && !failed) || !seen || passed + failed + skipped == 0) {
+                failed++
+                printf "failed\t%s::(broke off with status %s)\n", suite, status
+            }
+            printf "suite\t%s\t%d\t%d\t%d\n", suite, passed + failed, passed, skipped
+        }' "$2"
+}
+
+unit() {
+    say "unit tests"
+    $cargo test --workspace --lib --bins --locked --no-fail-fast > "$results/unit.log" 2>&1
+    local status=$?
+    grep -E '^(test |error|warning: unused)|panicked|^     Running|^test result' "$results/unit.log" | grep -vE '^test .* ok$'
+    [ $status = 0 ] || tail -n 200 "$results/unit.log"
+    count unit "$results/unit.log" $status > "$results/unit.tsv"
+    say "integration tests of the crates"
+    $cargo test --workspace --exclude shale-tests --test '*' --locked --no-fail-fast > "$results/crates.log" 2>&1
+    status=$?
+    if ! grep -q 'no test target' "$results/crates.log"; then
+        [ $status = 0 ] || tail -n 200 "$results/crates.log"
+        count crates "$results/crates.log" $status > "$results/crates.tsv"
+    fi
+}
+
+one_suite() {
+    "$2" > "$results/$1.log" 2>&1
+    local status=$?
+    cat "$results/$1.log"
+    # Our own runner writes its results; the standard harness does not.
+    [ -e "$results/$1.tsv" ] || count "$1" "$results/$1.log" $status > "$results/$1.tsv"
+}
+
+e2e() {
+    say "building the end-to-end tests"
+    local log=$results/e2e-build.log
+    if ! $cargo test -p shale-tests --tests --no-run --locked > "$log" 2>&1; then
+        tail -n 100 "$log"
+        printf 'failed\te2e::(does not build)\n' > "$results/e2e.tsv"
+        row e2e 1 0 0
+        return
+    fi
+    say "end-to-end tests, two suites at a time"
+    # The long ones first.
+    sed -n 's/.*Executable tests\/\([a-z0-9_]*\)\.rs (\(.*\))/\1 \2/p' "$log" |
+        awk '{ rank = index("crash fsx model posix programs damage", $1); print (rank ? rank : 99), $0 }' |
+        sort -n | cut -d' ' -f2- > "$results/suites"
+    local name program
+    while read -r name program; do
+        while [ "$(jobs -rp | wc -l)" -ge 2 ]; do wait -n; done
+        case $program in /*) ;; *) program=$PWD/$program ;; esac
+        one_suite "$name" "$program" < /dev/null &
+        running+=($!)
+    done < "$results/suites"
+    wait
+    running=()
+}
+
+summary() {
+    cat "$results"/*.tsv | awk -F'\t' '
+        BEGIN { printf "\n%-42s %9s %9s %9s\n", "suite", "executed", "passed", "not run" }
+        $1 == "suite" { printf "%-42s %9d %9d %9d\n", $2, $3, $4, $5; passed += $4; failed += $3 - $4; skipped += $5 }
+        $1 == "tally" { printf "  %-40s %9d %9d %9d\n", $2, $3, $4, $5 }
+        $1 == "failed" { bad = bad "\n  " $2 }
+        $1 == "skipped" { split($2, part, "::"); why[part[1] ": " $3]++ }
+        END {
+            for (reason in why) printf "\nskipped %d of %s", why[reason], reason
+            if (bad) printf "\nfailed:%s", bad
+            printf "\n%d passed, %d failed, %d skipped\n", passed, failed, skipped
+            exit failed > 0 || passed == 0
+        }'
+}
+
+if [ $# -eq 0 ]; then
+    [ "$(id -u)" = 0 ] || echo "Not root: packages are not installed, and what needs a mount is skipped."
+    checks setup packages python_environment
+    python=.cache/venv/bin/python
+    [ -x $python ] || python=python3
+    # The tools build beside the release: neither keeps two cores busy to its end.
+    test_tools > "$results/tools.log" 2>&1 &
+    tools=$!
+    checks build release_build
+    if wait $tools; then row tools 2 2 0; else
+        cat "$results/tools.log"
+        printf 'failed\ttools::pjdfstest and fsx\n' > "$results/tools.tsv"
+        row tools 2 0 0
+    fi
+    set -- check unit e2e
+fi
+for part in "$@"; do
+    case $part in
+        check) checks check formatting clippy rustdoc dependencies ;;
+        unit) unit ;;
+        e2e) e2e ;;
+        *) echo "test.sh: what is $part?" >&2; exit 2 ;;
+    esac
+done
+say "done"
+summary
