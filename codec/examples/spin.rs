@@ -14,9 +14,18 @@ fn main() {
     let seconds = Duration::from_secs_f64(args[3].parse().unwrap());
     let hint = match args[4].parse().unwrap() {
         0 => Hint::Unknown,
-        width => Hint::Elements { width, kind: ElementKind::Float, order: ByteOrder::Little },
+        width => Hint::Elements {
+            width,
+            kind: ElementKind::Float,
+            order: ByteOrder::Little,
+        },
     };
-    let meta = FrameMeta { kind: FrameKind::Data, inode: 1, offset: 0, sequence: 1 };
+    let meta = FrameMeta {
+        kind: FrameKind::Data,
+        inode: 1,
+        offset: 0,
+        sequence: 1,
+    };
     let mut encoder = Encoder::new();
     let mut decoder = Decoder::new();
     let (mut frame, mut out) = (Vec::new(), Vec::new());
@@ -27,7 +36,9 @@ fn main() {
         for chunk in raw.chunks(1 << 20) {
             frame.clear();
             let start = Instant::now();
-            encoder.encode(&meta, &hint, effort, chunk, &mut frame).unwrap();
+            encoder
+                .encode(&meta, &hint, effort, chunk, &mut frame)
+                .unwrap();
             if args[2] == "decode" {
                 let start = Instant::now();
                 for _ in 0..10 {
@@ -40,5 +51,8 @@ fn main() {
         }
         best = best.min(spent);
     }
-    println!("best {:.0} MB/s", raw.len() as f64 / 1e6 / best.as_secs_f64());
+    println!(
+        "best {:.0} MB/s",
+        raw.len() as f64 / 1e6 / best.as_secs_f64()
+    );
 }

@@ -175,16 +175,17 @@ impl Decoder {
         };
         let width = directory.recipe.width as usize;
         if directory.recipe.map == NumberMap::Bytes {
-            let columns = &mut self.work.columns;
-            columns.resize(raw, 0);
-            self.work
-                .streams
-                .columns(&mut cursor, raw / width, columns)?;
+            let work = &mut self.work;
+            let n = raw / width;
             if matches!(width, 2 | 4 | 8) {
-                let columns = &self.work.columns;
-                with_lane!(self.lanes, width, lane => join_bytes(lane, columns, target));
+                let found = columns(&mut work.streams, &mut cursor, n, width, &mut work.columns)?;
+                with_lane!(self.lanes, width, lane => join_bytes(lane, &found, target));
+            } else if width == 1 {
+                wide_columns(&mut work.streams, &mut cursor, n, target)?;
             } else {
-                shuffle::unshuffle(width, columns, target);
+                work.columns.resize(raw, 0);
+                wide_columns(&mut work.streams, &mut cursor, n, &mut work.columns)?;
+                shuffle::unshuffle(width, &work.columns, target);
             }
         } else {
             let work = &mut self.work;
@@ -198,7 +199,7 @@ impl Decoder {
 }
 
 /// Columns to bytes by way of words.
-fn join_bytes<W: FloatWord>(lane: &mut Lane<W>, columns: &[u8], bytes: &mut [u8]) {
+fn join_bytes<W: FloatWord>(lane: &mut Lane<W>, columns: &[&[u8]; 8], bytes: &mut [u8]) {
     lane.words.resize(bytes.len() / W::BYTES, W::default());
     simd::join_columns(columns, &mut lane.words);
     simd::store_all(&lane.words, false, bytes);
@@ -244,30 +245,59 @@ impl Cursor<'_> {
     }
 }
 
-impl StreamDecoder {
-    /// Decodes as many columns of `n` bytes as `columns` has room for.
-    fn columns(
-        &mut self,
-        cursor: &mut Cursor<'_>,
-        n: usize,
-        columns: &mut [u8],
-    ) -> Result<(), Error> {
-        for column in columns.chunks_exact_mut(n) {
-            let (entry, stored) = cursor.next()?;
-            self.decode(&entry, stored, column)?;
+/// Decodes the columns of a segment, `n` bytes each, one for each byte of the
+/// width. Columns stored raw are not copied: they are left where they are.
+fn columns<'a>(
+    streams: &mut StreamDecoder,
+    cursor: &mut Cursor<'a>,
+    n: usize,
+    width: usize,
+    space: &'a mut Vec<u8>,
+) -> Result<[&'a [u8]; 8], Error> {
+    space.resize(n * width, 0);
+    let mut found: [&[u8]; 8] = [&[]; 8];
+    for (column, space) in found.iter_mut().zip(space.chunks_exact_mut(n)) {
+        let (entry, stored) = cursor.next()?;
+        if entry.coder == Coder::Raw
+            && entry.filter == Filter::None
+            && stored.len() == n
+            && entry.raw_len as usize == n
+        {
+            stream::verify(&entry, stored)?;
+            *column = stored;
+        } else {
+            streams.decode(&entry, stored, space)?;
             if entry.filter == Filter::Delta {
-                shuffle::undelta(column);
+                shuffle::undelta(space);
             }
+            *column = space;
         }
-        Ok(())
     }
+    Ok(found)
+}
+
+/// Decodes the columns of records of any width into one space.
+fn wide_columns(
+    streams: &mut StreamDecoder,
+    cursor: &mut Cursor<'_>,
+    n: usize,
+    space: &mut [u8],
+) -> Result<(), Error> {
+    for column in space.chunks_exact_mut(n) {
+        let (entry, stored) = cursor.next()?;
+        streams.decode(&entry, stored, column)?;
+        if entry.filter == Filter::Delta {
+            shuffle::undelta(column);
+        }
+    }
+    Ok(())
 }
 
 impl Work {
-    fn numbers<W: FloatWord>(
-        &mut self,
+    fn numbers<'a, W: FloatWord>(
+        &'a mut self,
         lane: &mut Lane<W>,
-        cursor: &mut Cursor<'_>,
+        cursor: &mut Cursor<'a>,
         raw: &mut [u8],
     ) -> Result<(), Error> {
         let recipe = &cursor.directory.recipe;
@@ -313,13 +343,12 @@ impl Work {
                 return Err(Error::Malformed("column longer than its segment"));
             }
             lane.words.resize(kept, W::default());
-            self.columns.resize(kept * W::BYTES, 0);
             if kept > 0 {
-                self.streams.columns(cursor, kept, &mut self.columns)?;
+                let found = columns(&mut self.streams, cursor, kept, W::BYTES, &mut self.columns)?;
+                simd::join_columns(&found, &mut lane.words);
             } else {
                 cursor.skip_empty(W::BYTES)?;
             }
-            simd::join_columns(&self.columns, &mut lane.words);
         }
         let (entry, stored) = cursor.next()?;
         let errors = if recipe.map == NumberMap::Decimal {

@@ -109,14 +109,18 @@ impl Encoder {
         }
         let mut summary = self.encode_plan(meta, &first, effort, raw, out)?;
         // The sample does not see long repeats, so plain columns get a trial of
-        // their own unless they are out of reach.
-        if let Some(second) =
-            second.filter(|second| effort == Effort::Dense && second.cost < first.cost * 1.5)
-        {
+        // their own where they are near or where LZ4 finds repeats.
+        if let Some(second) = second.filter(|_| effort == Effort::Dense) {
             let mut rival = std::mem::take(&mut self.rival);
             rival.clear();
-            let other = self.encode_plan(meta, &second, effort, raw, &mut rival);
-            if let Ok(other) = other {
+            let mut second = second;
+            let repeats = self.work.streams.lz4_len(raw, &mut rival) < (out.len() - begin) * 6 / 5;
+            rival.clear();
+            second.repeats = repeats;
+            if repeats
+                || second.recipe.scheme == Scheme::Residuals && second.cost < first.cost * 1.07
+            {
+                let other = self.encode_plan(meta, &second, effort, raw, &mut rival)?;
                 if rival.len() < out.len() - begin {
                     out.truncate(begin);
                     out.extend_from_slice(&rival);
@@ -151,14 +155,8 @@ impl Encoder {
         for segment in body.chunks(recipe.segment_len as usize) {
             frame.segment(hash64(segment), out);
             if recipe.map == NumberMap::Bytes {
-                self.work.encode_bytes(
-                    &mut self.lanes,
-                    &mut frame,
-                    recipe,
-                    effort,
-                    segment,
-                    out,
-                )?;
+                self.work
+                    .encode_bytes(&mut self.lanes, &mut frame, plan, effort, segment, out)?;
             } else {
                 let work = &mut self.work;
                 with_lane!(self.lanes, recipe.width, lane => work.encode_numbers(lane, &mut frame, plan, effort, segment, out))?;
@@ -174,14 +172,15 @@ impl Work {
         &mut self,
         lanes: &mut Lanes,
         frame: &mut Draft,
-        recipe: &Recipe,
+        plan: &Plan,
         effort: Effort,
         segment: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
-        let width = recipe.width as usize;
+        let width = plan.recipe.width as usize;
+        let repeats = plan.repeats;
         if width == 1 {
-            return self.encode_columns(frame, effort, segment, true, out);
+            return self.encode_columns(frame, effort, repeats, segment, true, out);
         }
         let mut columns = std::mem::take(&mut self.columns);
         columns.resize(segment.len(), 0);
@@ -193,7 +192,7 @@ impl Work {
         let n = segment.len() / width;
         let result = columns
             .chunks_exact(n)
-            .try_for_each(|column| self.encode_columns(frame, effort, column, true, out));
+            .try_for_each(|column| self.encode_columns(frame, effort, repeats, column, true, out));
         self.columns = columns;
         result
     }
@@ -202,11 +201,12 @@ impl Work {
         &mut self,
         frame: &mut Draft,
         effort: Effort,
+        repeats: bool,
         column: &[u8],
         may_delta: bool,
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
-        let (fate, filter) = choose_fate(effort, column, may_delta);
+        let (fate, filter) = choose_fate(effort, column, may_delta, repeats);
         let bytes = if filter == Filter::Delta {
             self.deltas.resize(column.len(), 0);
             shuffle::delta(column, &mut self.deltas);
@@ -260,12 +260,14 @@ impl Work {
             simd::split_columns(&lane.words, &mut columns);
             let result = columns
                 .chunks_exact(lane.words.len().max(1))
-                .try_for_each(|column| self.encode_columns(frame, effort, column, false, out));
+                .try_for_each(|column| {
+                    self.encode_columns(frame, effort, plan.repeats, column, false, out)
+                });
             self.columns = columns;
             result?;
         }
         let errors = std::mem::take(&mut self.residue.errors);
-        let result = self.encode_columns(frame, effort, &errors, false, out);
+        let result = self.encode_columns(frame, effort, plan.repeats, &errors, false, out);
         self.residue.errors = errors;
         result?;
         let level = if effort == Effort::Dense { 9 } else { 1 };

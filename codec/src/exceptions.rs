@@ -22,25 +22,27 @@ pub(crate) fn max_len(raw_len: usize) -> usize {
 }
 
 impl Exceptions {
-    pub(crate) fn clear(&mut self) {
+    /// Finds the runs of elements whose flag is set.
+    pub(crate) fn find(&mut self, flags: &[u8]) {
         self.runs.clear();
-    }
-
-    /// Adds an element behind all others.
-    #[inline(always)]
-    pub(crate) fn push(&mut self, at: usize) {
-        match self.runs.last_mut() {
-            Some((start, len)) if (*start + *len) as usize == at => *len += 1,
-            _ => self.runs.push((at as u32, 1)),
+        let mut at = 0;
+        loop {
+            at += skip(&flags[at..], 0);
+            if at >= flags.len() {
+                return;
+            }
+            let len = skip(&flags[at..], 1);
+            self.runs.push((at as u32, len as u32));
+            at += len;
         }
     }
 
-    /// Writes the stream; `element` gives the bits at a position.
-    pub(crate) fn write<W: Word>(&self, element: impl Fn(usize) -> W, out: &mut Vec<u8>) {
+    /// Writes the stream; `segment` has the elements.
+    pub(crate) fn write<W: Word>(&self, segment: &[u8], big: bool, out: &mut Vec<u8>) {
         out.clear();
-        if self.runs.is_empty() {
+        let Some(&(first, _)) = self.runs.first() else {
             return;
-        }
+        };
         put(out, self.runs.len() as u32);
         let mut end = 0;
         for &(start, len) in &self.runs {
@@ -48,18 +50,23 @@ impl Exceptions {
             put(out, len);
             end = start + len;
         }
-        let first = element(self.runs[0].0 as usize);
-        let positions = || {
-            self.runs
-                .iter()
-                .flat_map(|&(start, len)| start as usize..(start + len) as usize)
+        let elements = |start: u32, len: u32| {
+            &segment[start as usize * W::BYTES..(start + len) as usize * W::BYTES]
         };
-        let same = positions().all(|at| element(at) == first);
+        let one = elements(first, 1);
+        let same = self.runs.iter().all(|&(start, len)| {
+            elements(start, len)
+                .chunks_exact(W::BYTES)
+                .fold(true, |same, element| same & (element == one))
+        });
         out.push(u8::from(same));
-        for at in positions().take(if same { 1 } else { usize::MAX }) {
-            let begin = out.len();
-            out.resize(begin + W::BYTES, 0);
-            element(at).store(&mut out[begin..], false);
+        let listed: &[(u32, u32)] = if same { &[(first, 1)] } else { &self.runs };
+        for &(start, len) in listed {
+            for element in elements(start, len).chunks_exact(W::BYTES) {
+                let begin = out.len();
+                out.extend_from_slice(element);
+                W::load(element, big).store(&mut out[begin..], false);
+            }
         }
     }
 
@@ -166,6 +173,16 @@ impl Exceptions {
             }
         }
     }
+}
+
+/// How many of the first flags equal `flag`.
+fn skip(flags: &[u8], flag: u8) -> usize {
+    let words = flags
+        .chunks_exact(8)
+        .take_while(|word| **word == [flag; 8])
+        .count()
+        * 8;
+    words + flags[words..].iter().take_while(|f| **f == flag).count()
 }
 
 fn put(out: &mut Vec<u8>, mut value: u32) {

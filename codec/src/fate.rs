@@ -6,14 +6,22 @@ use crate::sample::entropy;
 use crate::stream::{Fate, Filter};
 
 /// Bits per byte above which coding a column does not pay.
-const RAW: f32 = 7.8;
+const RAW: f32 = 7.7;
 
-/// Below, symbols repeat so much that finding matches is both faster and
-/// denser than coding each of them.
-const REPETITIVE: f32 = 1.3;
+/// Below, one bit per symbol is too much, and finding matches is worth it.
+const REPETITIVE: f32 = 0.8;
+
+/// Zstd levels for columns that deserve a match finder.
+const FAST_LEVEL: i32 = -3;
+const DENSE_LEVEL: i32 = 5;
 
 /// Decides by the entropy of a part of the column.
-pub(crate) fn choose_fate(effort: Effort, column: &[u8], may_delta: bool) -> (Fate, Filter) {
+pub(crate) fn choose_fate(
+    effort: Effort,
+    column: &[u8],
+    may_delta: bool,
+    repeats: bool,
+) -> (Fate, Filter) {
     match effort {
         Effort::None => return (Fate::Raw, Filter::None),
         Effort::Lz4 => return (Fate::Lz4, Filter::None),
@@ -22,42 +30,42 @@ pub(crate) fn choose_fate(effort: Effort, column: &[u8], may_delta: bool) -> (Fa
     }
     let mut plain = [0u32; 256];
     let mut delta = [0u32; 256];
-    let mut equal = 0u32;
-    let mut seen = 0u32;
     let windows = 8;
     let step = (column.len() / windows).max(1);
-    let len = if effort == Effort::Dense { 2048 } else { 512 };
+    let len = if effort == Effort::Dense { 1024 } else { 256 };
+    let mut flat = 0;
     for window in column.chunks(step) {
         let window = &window[..window.len().min(len)];
-        let mut before = 0u8;
         for &byte in window {
             plain[byte as usize] += 1;
-            delta[byte.wrapping_sub(before) as usize] += 1;
-            equal += u32::from(byte == before);
-            before = byte;
         }
-        seen += window.len() as u32;
+        flat += u32::from(window.iter().all(|byte| *byte == window[0]));
+        if may_delta {
+            for pair in window.windows(2) {
+                delta[pair[1].wrapping_sub(pair[0]) as usize] += 1;
+            }
+        }
     }
-    let (plain, delta) = (entropy(&plain), entropy(&delta));
-    let filter = if may_delta && delta < plain {
-        Filter::Delta
+    let plain = entropy(&plain);
+    let delta = if may_delta { entropy(&delta) } else { 8.0 };
+    let (least, filter) = if delta < plain {
+        (delta, Filter::Delta)
     } else {
-        Filter::None
+        (plain, Filter::None)
     };
-    let least = if filter == Filter::Delta {
-        delta
-    } else {
-        plain
-    };
-    if least > RAW {
-        return (Fate::Raw, Filter::None);
-    }
-    let repetitive = least < REPETITIVE || equal * 2 > seen;
     let fate = match effort {
-        Effort::Dense => Fate::Zstd(6),
-        Effort::Balanced if least < 4.0 || repetitive => Fate::Zstd(1),
-        _ if repetitive => Fate::Zstd(1),
+        Effort::Dense if repeats || least < 3.0 => Fate::Zstd(DENSE_LEVEL),
+        _ if least > RAW => Fate::Raw,
+        Effort::Balanced if least < 4.0 || flat > 1 => Fate::Zstd(1),
+        Effort::Fast if least < REPETITIVE || flat > 1 => Fate::Zstd(FAST_LEVEL),
         _ => Fate::Entropy,
     };
-    (fate, filter)
+    (
+        fate,
+        if fate == Fate::Raw {
+            Filter::None
+        } else {
+            filter
+        },
+    )
 }

@@ -8,6 +8,9 @@ use crate::frame::{NumberMap, Predictor, Recipe, Scheme};
 use crate::predict;
 use crate::simd;
 
+/// Elements per step of a pipeline.
+const PIECE: usize = 1024;
+
 /// Scratch memory for elements of one width.
 #[derive(Default)]
 pub(crate) struct Lane<W> {
@@ -55,6 +58,8 @@ pub(crate) use with_lane;
 pub(crate) struct Residue {
     /// Errors of decimals, one byte each, zigzagged; empty for other maps.
     pub(crate) errors: Vec<u8>,
+    /// One byte per element, not zero for exceptions.
+    flags: Vec<u8>,
     exceptions: Exceptions,
     /// The exceptions as a stream.
     pub(crate) excepted: Vec<u8>,
@@ -73,34 +78,31 @@ pub(crate) fn reduce<W: FloatWord>(
     lane.words.resize(n, W::default());
     simd::load_all(segment, big, &mut lane.words);
     residue.errors.clear();
-    residue.exceptions.clear();
     let words = &mut lane.words[..];
+    let flags = &mut residue.flags;
+    flags.clear();
     if let Some(fill) = fill {
-        let fill = W::from_u64(fill);
-        note_all(words, &mut residue.exceptions, |word| word == fill);
+        flags.resize(n, 0);
+        simd::flag_equal(words, W::from_u64(fill), flags);
     }
     match recipe.map {
         NumberMap::Bytes | NumberMap::Integer => {}
         NumberMap::Ordered => simd::flip_all(words),
         NumberMap::Decimal => {
-            let scale = decimal::scale(recipe.scale);
             residue.errors.resize(n, 0);
-            let mut good = true;
-            simd::split_decimals(words, scale, &mut residue.errors, &mut good);
-            if !good {
-                residue.exceptions.clear();
-                let fill = fill.map(W::from_u64);
-                for (at, bytes) in segment.chunks_exact(W::BYTES).enumerate() {
-                    let word = W::load(bytes, big);
-                    if Some(word) == fill || !word.split(scale).2 {
-                        residue.exceptions.push(at);
-                    }
-                }
-            }
+            flags.resize(n, 0);
+            simd::split_decimals(
+                words,
+                decimal::scale(recipe.scale),
+                &mut residue.errors,
+                flags,
+            );
         }
     }
-    let element = |at: usize| W::load(&segment[at * W::BYTES..(at + 1) * W::BYTES], big);
-    residue.exceptions.write(element, &mut residue.excepted);
+    residue.exceptions.find(flags);
+    residue
+        .exceptions
+        .write::<W>(segment, big, &mut residue.excepted);
     smooth_over(recipe, &residue.exceptions, words, &mut residue.errors);
     predict::residuals(
         recipe.predictor,
@@ -115,19 +117,6 @@ pub(crate) fn reduce<W: FloatWord>(
         residue.exceptions.close_up(&mut lane.words);
         if recipe.map == NumberMap::Decimal {
             residue.exceptions.close_up(&mut residue.errors);
-        }
-    }
-}
-
-/// Notes every element that `is` one, skipping quickly over stretches without.
-fn note_all<W: FloatWord>(words: &[W], exceptions: &mut Exceptions, is: impl Fn(W) -> bool) {
-    for (block, chunk) in words.chunks(32).enumerate() {
-        if chunk.iter().fold(false, |any, &word| any | is(word)) {
-            for (offset, &word) in chunk.iter().enumerate() {
-                if is(word) {
-                    exceptions.push(block * 32 + offset);
-                }
-            }
         }
     }
 }
@@ -198,13 +187,31 @@ pub(crate) fn expand<W: FloatWord>(
         }
     }
     let words = &mut lane.words[..];
-    predict::restore(recipe.predictor, recipe.row, recipe.plane, words);
-    match recipe.map {
-        NumberMap::Bytes | NumberMap::Integer => {}
-        NumberMap::Ordered => simd::flip_all(words),
-        NumberMap::Decimal => simd::join_decimals(words, decimal::scale(recipe.scale), errors),
+    let mut sum = W::default();
+    let fused = recipe.predictor == Predictor::Delta;
+    if !fused {
+        predict::restore(recipe.predictor, recipe.row, recipe.plane, words);
     }
-    simd::store_all(words, recipe.big_endian, raw);
+    // In pieces that stay in the innermost cache from one step to the next.
+    for (piece, words) in words.chunks_mut(PIECE).enumerate() {
+        if fused {
+            simd::undo_delta(words, &mut sum);
+        }
+        match recipe.map {
+            NumberMap::Bytes | NumberMap::Integer => {}
+            NumberMap::Ordered => simd::flip_all(words),
+            NumberMap::Decimal => {
+                let errors = &errors[piece * PIECE..][..words.len()];
+                simd::join_decimals(words, decimal::scale(recipe.scale), errors);
+            }
+        }
+        let begin = piece * PIECE * W::BYTES;
+        simd::store_all(
+            words,
+            recipe.big_endian,
+            &mut raw[begin..begin + words.len() * W::BYTES],
+        );
+    }
     exceptions.apply::<W>(values, recipe.big_endian, raw);
     Ok(())
 }

@@ -22,6 +22,8 @@ pub(crate) struct Plan {
     pub(crate) fill: Option<u64>,
     /// Bits per byte to be expected.
     pub(crate) cost: f32,
+    /// Long repeats have been seen.
+    pub(crate) repeats: bool,
 }
 
 /// Decides what to do with a chunk. The second plan, if any, may turn out
@@ -31,6 +33,7 @@ pub(crate) fn plan(hint: &Hint<'_>, effort: Effort, raw: &[u8]) -> (Plan, Option
         recipe: Recipe::verbatim(VERBATIM_SEGMENT as u32),
         fill: None,
         cost: 8.0,
+        repeats: false,
     };
     match effort {
         Effort::None => return (verbatim, None),
@@ -42,9 +45,9 @@ pub(crate) fn plan(hint: &Hint<'_>, effort: Effort, raw: &[u8]) -> (Plan, Option
         return (bytes_plan(raw, 1, effort, 0.0), None);
     }
     let windows = match effort {
-        Effort::Fast => Windows::new(raw.len(), 4, 1024),
+        Effort::Fast => Windows::new(raw.len(), 6, 1024),
         Effort::Balanced => Windows::new(raw.len(), 6, 2048),
-        _ => Windows::new(raw.len(), 10, 4096),
+        _ => Windows::new(raw.len(), 12, 2048),
     };
     let view = match View::find(hint, raw, &windows) {
         Some(view) => view,
@@ -117,14 +120,27 @@ impl<'a> View<'a> {
 
     /// The width with the least entropy; wider ones have to earn it.
     fn guess(raw: &[u8], windows: &[Range<usize>]) -> Option<Self> {
-        let mut best: Option<(f32, usize, f32, f32)> = None;
-        for width in [1, 4, 8, 2, 12, 24, 16] {
+        let mut best = (f32::INFINITY, 1, 0.0, 0.0);
+        for width in [1, 4, 8, 2] {
             let (cost, first, last) = column_cost(raw, windows, width);
-            if best.is_none_or(|(least, ..)| cost < least * 0.985) {
-                best = Some((cost, width, first, last));
+            if cost < best.0 * 0.98 {
+                best = (cost, width, first, last);
             }
         }
-        let (cost, width, first, last) = best?;
+        if (5.0..7.9).contains(&best.0) {
+            // Records have many columns, each of which sees little of a small sample.
+            let windows = Windows::new(raw.len(), 6, 4096);
+            let (base, ..) = column_cost(raw, &windows, best.1);
+            let mut least = base * 0.95;
+            for width in [12, 24, 16] {
+                let (cost, first, last) = column_cost(raw, &windows, width);
+                if cost < least {
+                    least = cost * 0.98;
+                    best = (cost, width, first, last);
+                }
+            }
+        }
+        let (cost, width, first, last) = best;
         if cost > INCOMPRESSIBLE {
             return None;
         }
@@ -166,15 +182,30 @@ impl Search<'_> {
         if integer {
             maps[3] = Some((NumberMap::Integer, 0));
         }
-        for (map, scale) in maps.into_iter().flatten() {
-            self.each_predictor(|search, predictor, row, plane| {
-                search.consider::<W>(map, scale, predictor, row, plane, fill);
-            });
+        // The map first, by the simplest predictor; then the predictor. A rival
+        // close behind is kept in the race: prediction may favour it.
+        let mut costs = [f32::INFINITY; 4];
+        for (cost, map) in costs.iter_mut().zip(maps) {
+            if let Some((map, scale)) = map {
+                *cost = self.consider::<W>(map, scale, Predictor::Delta, 0, 0, fill);
+            }
+        }
+        let least = costs.iter().copied().fold(f32::INFINITY, f32::min);
+        let margin = if self.effort == Effort::Dense {
+            1.15
+        } else {
+            1.0
+        };
+        for (cost, map) in costs.into_iter().zip(maps) {
+            if let Some((map, scale)) = map.filter(|_| cost <= least * margin) {
+                self.each_predictor(|search, predictor, row, plane| {
+                    search.consider::<W>(map, scale, predictor, row, plane, fill);
+                });
+            }
         }
     }
 
     fn each_predictor(&mut self, mut consider: impl FnMut(&mut Self, Predictor, usize, usize)) {
-        consider(self, Predictor::Delta, 0, 0);
         if self.effort != Effort::Fast {
             consider(self, Predictor::None, 0, 0);
         }
@@ -212,7 +243,7 @@ impl Search<'_> {
         row: usize,
         plane: usize,
         fill: Option<u64>,
-    ) {
+    ) -> f32 {
         let mut recipe = Recipe::verbatim(0);
         recipe.width = W::BYTES as u8;
         recipe.map = map;
@@ -227,14 +258,20 @@ impl Search<'_> {
             Effort::Fast => (Scheme::Columns, cost.columns),
             _ => (Scheme::Residuals, cost.residuals),
         };
-        let cost = bits / (8.0 * W::BYTES as f32) * 8.0;
+        let cost = bits / W::BYTES as f32;
         if self.best.is_some_and(|best| best.cost <= cost) || !cost.is_finite() {
-            return;
+            return cost;
         }
         recipe.scheme = scheme;
         recipe.streams = stream_count(&recipe) as u8;
         recipe.segment_len = segment_len(self.raw.len(), W::BYTES, self.effort) as u32;
-        self.best = Some(Plan { recipe, fill, cost });
+        self.best = Some(Plan {
+            recipe,
+            fill,
+            cost,
+            repeats: false,
+        });
+        cost
     }
 }
 
@@ -252,6 +289,7 @@ fn bytes_plan(raw: &[u8], width: usize, effort: Effort, cost: f32) -> Plan {
         recipe,
         fill: None,
         cost,
+        repeats: false,
     }
 }
 

@@ -18,6 +18,8 @@ const PRECISION: u32 = 11;
 const TOTAL: u32 = 1 << PRECISION;
 const LOW: u32 = 1 << 16;
 const MAX_CONTEXTS: usize = 8;
+/// Distance of the second neighbour where no row length is known.
+pub(crate) const NO_ROW: usize = 4;
 /// Sums of two classes.
 const SUMS: usize = 512;
 
@@ -39,7 +41,7 @@ impl Contexts {
         };
         let mut counts = [0u32; SUMS];
         if far < classes.len() {
-            for (a, b) in classes[far - 1..classes.len() - 1].iter().zip(classes) {
+            for (a, b) in classes[far - 2..classes.len() - 2].iter().zip(classes) {
                 counts[*a as usize + *b as usize] += 1;
             }
         }
@@ -75,22 +77,21 @@ impl Contexts {
         }
     }
 
-    /// The context of every class.
+    /// The context of every class: the class two before it, not the one just
+    /// before, so that two independent chains can be decoded side by side, and
+    /// the class `far` before it.
     pub(crate) fn assign(&self, classes: &[u8], far: usize, contexts: &mut Vec<u8>) {
         contexts.clear();
-        contexts.resize(classes.len(), 0);
+        contexts.resize(classes.len(), self.map[0]);
         let start = far.min(classes.len());
-        for at in 1..start {
-            contexts[at] = self.map[classes[at - 1] as usize * 2];
+        for at in 2..start {
+            contexts[at] = self.map[classes[at - 2] as usize * 2];
         }
         if start < classes.len() {
-            let west = &classes[start - 1..];
+            let west = &classes[start - 2..];
             for ((to, a), b) in contexts[start..].iter_mut().zip(west).zip(classes) {
                 *to = self.map[*a as usize + *b as usize];
             }
-        }
-        if let Some(first) = contexts.first_mut() {
-            *first = self.map[0];
         }
     }
 }
@@ -262,59 +263,91 @@ pub(crate) fn decode(
             return Err(Error::Malformed("frequencies fall short of their sum"));
         }
     }
-    let (states, mut words) = rest.split_at_checked(8).ok_or(SHORT)?;
-    let mut states = [
+    let (states, words) = rest.split_at_checked(8).ok_or(SHORT)?;
+    let states = [
         u32::from_le_bytes([states[0], states[1], states[2], states[3]]),
         u32::from_le_bytes([states[4], states[5], states[6], states[7]]),
     ];
 
     let slots = slots.as_slice();
-    let step = |state: &mut u32, words: &mut &[u8], context: u8| -> u8 {
+    let map = &contexts.map;
+    let mut at = 0;
+    let mut step = |state: &mut u32, context: u8| -> u8 {
         let slot = slots[((context as usize & 7) << PRECISION) | (*state & (TOTAL - 1)) as usize];
         // Cannot overflow: frequency is at most 2^11 and the state's upper part below 2^21.
-        *state = ((slot >> 8 & 0xFFF) + 1) * (*state >> PRECISION) + (slot >> 20);
-        if *state < LOW {
-            if let Some((word, behind)) = words.split_first_chunk::<2>() {
-                *state = *state << 16 | u32::from(u16::from_le_bytes(*word));
-                *words = behind;
-            }
-        }
+        let next = (((slot >> 8) & 0xFFF) + 1) * (*state >> PRECISION) + (slot >> 20);
+        // Both outcomes are computed: which one it is, nobody can predict.
+        let word = match words.get(at..at + 2) {
+            Some(word) => u32::from(word[0]) | u32::from(word[1]) << 8,
+            None => 0,
+        };
+        let renew = next < LOW;
+        *state = if renew { (next << 16) | word } else { next };
+        at += usize::from(renew) * 2;
         slot as u8
     };
     let n = classes.len();
     let start = far.min(n);
-    let mut west = 0u8;
-    for (at, class) in classes[..start].iter_mut().enumerate() {
-        let context = contexts.map[west as usize * 2];
-        west = step(&mut states[at & 1], &mut words, context);
-        *class = west;
+    let [mut even, mut odd] = states;
+    // The two classes before, of either chain.
+    let mut west = [0u8; 2];
+    for (i, class) in classes[..start].iter_mut().enumerate() {
+        let state = if i & 1 == 0 { &mut even } else { &mut odd };
+        let context = map[west[i & 1] as usize * 2];
+        *class = step(state, context);
+        west[i & 1] = *class;
     }
-    if far == 2 {
-        let mut farther = if start > 1 { classes[start - 2] } else { 0 };
-        for (offset, class) in classes[start..].iter_mut().enumerate() {
-            let context = contexts.map[west as usize + farther as usize];
-            farther = west;
-            west = step(&mut states[(start + offset) & 1], &mut words, context);
-            *class = west;
+    let mut i = start;
+    if far == NO_ROW && n > NO_ROW {
+        let mut before = [classes[0], classes[1]];
+        let mut pairs = classes[start..].chunks_exact_mut(2);
+        for pair in &mut pairs {
+            let first = map[west[0] as usize + before[0] as usize];
+            let second = map[west[1] as usize + before[1] as usize];
+            before = west;
+            west[0] = step(&mut even, first);
+            west[1] = step(&mut odd, second);
+            pair[0] = west[0];
+            pair[1] = west[1];
         }
-    } else {
-        let mut at = start;
-        while at < n {
-            // Blocks no longer than the distance to the second neighbour, so that
-            // it is always in the part already decoded.
-            let len = far.min(n - at);
-            let (done, todo) = classes.split_at_mut(at);
-            for (offset, (class, north)) in
-                todo[..len].iter_mut().zip(&done[at - far..]).enumerate()
-            {
-                let context = contexts.map[west as usize + *north as usize];
-                west = step(&mut states[(at + offset) & 1], &mut words, context);
-                *class = west;
-            }
-            at += len;
+        if let [class] = pairs.into_remainder() {
+            *class = step(&mut even, map[west[0] as usize + before[0] as usize]);
         }
+        i = n;
     }
-    if !words.is_empty() || states != [LOW; 2] {
+    while i < n {
+        // No longer than the distance, so that `north` is always decoded already.
+        let len = (far & !1).min(n - i);
+        let (done, todo) = classes.split_at_mut(i);
+        let north = &done[i - far..];
+        let mut pairs = todo[..len].chunks_exact_mut(2);
+        let mut norths = north.chunks_exact(2);
+        if i & 1 == 1 {
+            // The pair begins with the odd chain.
+            std::mem::swap(&mut even, &mut odd);
+            west.swap(0, 1);
+        }
+        for (pair, north) in (&mut pairs).zip(&mut norths) {
+            let first = map[west[0] as usize + north[0] as usize];
+            let second = map[west[1] as usize + north[1] as usize];
+            west[0] = step(&mut even, first);
+            west[1] = step(&mut odd, second);
+            pair[0] = west[0];
+            pair[1] = west[1];
+        }
+        if let [class] = pairs.into_remainder() {
+            *class = step(&mut even, map[west[0] as usize + north[len - 1] as usize]);
+        }
+        if i & 1 == 1 {
+            std::mem::swap(&mut even, &mut odd);
+            west.swap(0, 1);
+        }
+        i += len;
+    }
+    let coded_len = words.len();
+    let words = words.get(at..).unwrap_or(&[]);
+    let states = [even, odd];
+    if at > coded_len || !words.is_empty() || states != [LOW; 2] {
         return Err(Error::Malformed("classes do not end where they should"));
     }
     Ok(())

@@ -4,7 +4,7 @@
 //! to the class of its highest bit and the two bits below it, and the rest of
 //! its bits are stored as they are, because within a class nothing is left to
 //! be gained. Classes are range-coded by [`crate::rans`] under a context:
-//! how large the residuals to the west and to the north were.
+//! how large the residuals to the west (two before) and to the north were.
 //!
 //! ```text
 //! residual   0 .. 15   16..19  20..23  24..27  28..31   32..39 ...
@@ -14,7 +14,7 @@
 #![forbid(unsafe_code)]
 
 use crate::Error;
-use crate::rans::{self, Contexts};
+use crate::rans::{self, Contexts, NO_ROW};
 use crate::word::Word;
 
 /// Bits below the highest that take part in the class.
@@ -73,9 +73,9 @@ pub(crate) struct ResidualScratch {
     rans: rans::Scratch,
 }
 
-/// Where the residual to the north is, if anywhere; otherwise the second to the west is used.
+/// Where the residual to the north is, if known; otherwise the fourth to the west serves.
 fn second_neighbour(row: usize) -> usize {
-    if row > 1 { row } else { 2 }
+    if row >= 16 { row } else { NO_ROW }
 }
 
 /// Appends the coded classes to `coded` and replaces `extra` by the extra bits.

@@ -10,11 +10,11 @@ use crate::frame::{NumberMap, Predictor, Recipe};
 use crate::predict;
 use crate::residual;
 
-/// Sum of c * log2(c) is all an entropy needs of its counts.
-fn plogp(count: u32) -> f32 {
+/// Sums of c * log2(c) are all that an entropy needs of its counts.
+fn plogp_table() -> &'static [f32] {
     const LEN: usize = 8193;
     static TABLE: OnceLock<Vec<f32>> = OnceLock::new();
-    let table = TABLE.get_or_init(|| {
+    TABLE.get_or_init(|| {
         (0..LEN)
             .map(|c| {
                 if c == 0 {
@@ -24,15 +24,16 @@ fn plogp(count: u32) -> f32 {
                 }
             })
             .collect()
-    });
-    match table.get(count as usize) {
-        Some(value) => *value,
-        None => count as f32 * (count as f32).log2(),
-    }
+    })
 }
 
 /// Bits per symbol of a histogram, corrected for the smallness of the sample.
 pub(crate) fn entropy(counts: &[u32; 256]) -> f32 {
+    let table = plogp_table();
+    let plogp = |count: u32| match table.get(count as usize) {
+        Some(value) => *value,
+        None => count as f32 * (count as f32).log2(),
+    };
     let mut total = 0;
     let mut sum = 0.0;
     let mut distinct = 0;

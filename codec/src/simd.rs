@@ -64,9 +64,21 @@ kernel! {
 }
 
 kernel! {
-    /// Undoes [`split_columns`].
-    fn join_columns<W: Word>(columns: &[u8], words: &mut [W]) {
+    /// Undoes [`split_columns`], with the columns wherever they lie.
+    fn join_columns<W: Word>(columns: &[&[u8]; 8], words: &mut [W]) {
         W::join(columns, words);
+    }
+}
+
+kernel! {
+    /// Zigzagged first differences to numbers, going on from `sum`.
+    fn undo_delta<W: Word>(words: &mut [W], sum: &mut W) {
+        let mut before = *sum;
+        for word in words {
+            before = before.add(word.unzigzag());
+            *word = before;
+        }
+        *sum = before;
     }
 }
 
@@ -146,24 +158,31 @@ kernel! {
 }
 
 kernel! {
-    /// Splits floats into decimal integers and zigzagged errors; `good` tells whether all could be.
-    fn split_decimals<W: FloatWord>(words: &mut [W], power: f64, errors: &mut [u8], good: &mut bool) {
-        let mut all = true;
-        for (word, error) in words.iter_mut().zip(errors) {
-            let (integer, by, ok) = word.split(power);
+    /// Splits floats into decimal integers and zigzagged errors; sets the flag of those that cannot be.
+    fn split_decimals<W: FloatWord>(words: &mut [W], scale: f64, errors: &mut [u8], flags: &mut [u8]) {
+        for ((word, error), flag) in words.iter_mut().zip(errors).zip(flags) {
+            let (integer, by, ok) = word.split(scale);
             *word = integer;
             *error = by.zigzag();
-            all &= ok;
+            *flag |= u8::from(!ok);
         }
-        *good = all;
+    }
+}
+
+kernel! {
+    /// Flags the words that equal `value`, and no others.
+    fn flag_equal<W: Word>(words: &[W], value: W, flags: &mut [u8]) {
+        for (word, flag) in words.iter().zip(flags) {
+            *flag = u8::from(*word == value);
+        }
     }
 }
 
 kernel! {
     /// Undoes [`split_decimals`].
-    fn join_decimals<W: FloatWord>(words: &mut [W], power: f64, errors: &[u8]) {
+    fn join_decimals<W: FloatWord>(words: &mut [W], scale: f64, errors: &[u8]) {
         for (word, error) in words.iter_mut().zip(errors) {
-            *word = W::join_decimal(*word, error.unzigzag(), power);
+            *word = W::join_decimal(*word, error.unzigzag(), scale);
         }
     }
 }
@@ -200,10 +219,15 @@ mod tests {
             let mut joined = [words.clone(), words.clone()];
             joined[0].fill(W::default());
             joined[1].fill(W::default());
-            join_columns(&bytes[0], &mut joined[0]);
-            join_columns::baseline(&bytes[0], &mut joined[1]);
+            let mut columns: [&[u8]; 8] = [&[]; 8];
+            for (to, column) in columns.iter_mut().zip(bytes[0].chunks_exact(n.max(1))) {
+                *to = column;
+            }
+            join_columns(&columns, &mut joined[0]);
+            join_columns::baseline(&columns, &mut joined[1]);
             assert!(joined[0] == words && joined[1] == words);
-            let pairs: [[fn(&mut [W]); 2]; 3] = [
+            type Pair<W> = [fn(&mut [W]); 2];
+            let pairs: [Pair<W>; 3] = [
                 [flip_all, flip_all::baseline],
                 [zigzag_all, zigzag_all::baseline],
                 [unzigzag_all, unzigzag_all::baseline],
@@ -225,10 +249,10 @@ mod tests {
             for power in [1.0, 1000.0] {
                 let mut work = [words.clone(), words.clone()];
                 let mut errors = [vec![0; n], vec![0; n]];
-                let mut good = [false; 2];
-                split_decimals(&mut work[0], power, &mut errors[0], &mut good[0]);
-                split_decimals::baseline(&mut work[1], power, &mut errors[1], &mut good[1]);
-                assert!(work[0] == work[1] && errors[0] == errors[1] && good[0] == good[1]);
+                let mut flags = [vec![0; n], vec![0; n]];
+                split_decimals(&mut work[0], power, &mut errors[0], &mut flags[0]);
+                split_decimals::baseline(&mut work[1], power, &mut errors[1], &mut flags[1]);
+                assert!(work[0] == work[1] && errors[0] == errors[1] && flags[0] == flags[1]);
                 join_decimals(&mut work[0], power, &errors[0]);
                 join_decimals::baseline(&mut work[1], power, &errors[1]);
                 assert!(work[0] == work[1]);

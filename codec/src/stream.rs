@@ -81,8 +81,8 @@ pub(crate) struct StreamEncoder {
     lz4: Option<CompressTable>,
 }
 
-/// Low enough that zstd skips over nearly everything instead of looking for matches.
-const ENTROPY_LEVEL: i32 = -100;
+/// The lowest level: zstd skips over everything instead of looking for matches.
+const ENTROPY_LEVEL: i32 = -131_072;
 
 impl StreamEncoder {
     pub(crate) fn new() -> Self {
@@ -154,6 +154,13 @@ impl StreamEncoder {
             stored_len: (out.len() - begin) as u32,
             check: hash32(&out[begin..]),
         })
+    }
+
+    /// How long LZ4 makes the bytes: a quick look for repeats.
+    pub(crate) fn lz4_len(&mut self, bytes: &[u8], room: &mut Vec<u8>) -> usize {
+        let table = self.lz4.get_or_insert_with(CompressTable::large);
+        room.resize(lz4::get_maximum_output_size(bytes.len()), 0);
+        lz4::compress_into_with_table(bytes, room, table).unwrap_or(usize::MAX)
     }
 
     fn entropy(&mut self) -> Result<&mut CCtx<'static>, Error> {

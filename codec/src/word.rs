@@ -20,8 +20,8 @@ pub(crate) trait Word: Copy + Default + Eq + Ord + 'static {
     fn flip(self) -> Self;
     /// Byte `b`, the least significant being byte 0.
     fn byte(self, b: usize) -> u8;
-    /// Words from byte-columns, least significant first.
-    fn join(columns: &[u8], words: &mut [Self]);
+    /// Words from byte-columns of their number, least significant first.
+    fn join(columns: &[&[u8]; 8], words: &mut [Self]);
 }
 
 macro_rules! word {
@@ -95,14 +95,14 @@ macro_rules! word {
             }
 
             #[inline(always)]
-            fn join(columns: &[u8], words: &mut [Self]) {
+            fn join(columns: &[&[u8]; 8], words: &mut [Self]) {
                 const BYTES: usize = size_of::<$type>();
                 let n = words.len();
                 if n == 0 {
                     return;
                 }
                 // Slices of one length let the compiler drop every bounds check.
-                let columns: [&[u8]; BYTES] = std::array::from_fn(|b| &columns[b * n..][..n]);
+                let columns: [&[u8]; BYTES] = std::array::from_fn(|b| &columns[b][..n]);
                 for (at, word) in words.iter_mut().enumerate() {
                     let mut joined = 0;
                     for (b, column) in columns.iter().enumerate() {

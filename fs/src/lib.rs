@@ -1,1 +1,24 @@
-//! placeholder
+//! POSIX semantics over a store, and the FUSE wire.
+//!
+//! ```text
+//! mount      a mount and its end
+//! fuse       FUSE requests to operations: decode, call, reply
+//! ops/       one file for each operation, free of FUSE
+//! attr acl xattr   what operations share
+//! ```
+
+mod acl;
+mod error;
+mod fs;
+mod fuse;
+mod mount;
+mod ops;
+pub mod options;
+
+pub use error::Error;
+pub use fs::{Attr, Caller, Fs, Handle};
+pub use mount::{Mounted, Unmounter, mount};
+pub use ops::lseek::Whence;
+pub use ops::readdir::Listed;
+pub use ops::setattr::SetAttr;
+pub use options::MountOptions;

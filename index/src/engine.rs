@@ -20,7 +20,7 @@ mod tables;
 mod view;
 
 pub use change::{Change, Commit};
-pub use embedded::Embedded;
+pub use embedded::{Embedded, Visitor};
 pub use mem::MemKv;
 #[doc(hidden)]
 pub use options::Tuning;

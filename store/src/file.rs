@@ -163,6 +163,15 @@ impl FileState {
         self.chunks.is_empty() && self.ready.is_empty() && !self.times_dirty
     }
 
+    /// Bytes in memory that are not committed.
+    pub(crate) fn unwritten(&self) -> u64 {
+        let frozen = |chunk: &Chunk| chunk.frozen.as_ref().map_or(0, |f| f.segs.bytes());
+        self.chunks
+            .values()
+            .map(|chunk| chunk.dirty.bytes() + frozen(chunk))
+            .sum()
+    }
+
     pub(crate) fn touch(&mut self) {
         let now = Time::now();
         self.mtime = now;

@@ -58,6 +58,41 @@ impl Store {
         Err(Error::Refused(libc::EIO))
     }
 
+    /// Which transforms and coders the frames of a file use, by a look at some of them.
+    ///
+    /// # Errors
+    /// When the map or a frame of the file cannot be read.
+    pub fn codecs(&self, ino: u64) -> Result<String, Error> {
+        const LOOKS: usize = 16;
+        let inner = &*self.inner;
+        let file = inner.file(ino)?;
+        let extents = {
+            let mut state = file.state.lock();
+            let size = state.size;
+            inner.extents(&file, &mut state, 0, size)
+        };
+        self.close(file);
+        let mut parts: Vec<_> = extents?
+            .iter()
+            .filter_map(|extent| match extent.place {
+                Place::Frame(part) => Some(part),
+                Place::Hole => None,
+            })
+            .collect();
+        let step = parts.len().div_ceil(LOOKS).max(1);
+        parts = parts.into_iter().step_by(step).collect();
+        let mut seen = std::collections::BTreeSet::new();
+        let mut frame = Vec::new();
+        for part in parts {
+            inner.frames.packs.read(&part, &mut frame)?;
+            if let Ok(summary) = shale_codec::describe(&frame) {
+                let coders: Vec<&str> = summary.coders().collect();
+                seen.insert(format!("{}:{}", summary.scheme(), coders.join("+")));
+            }
+        }
+        Ok(seen.into_iter().collect::<Vec<_>>().join(" "))
+    }
+
     /// The next data or hole at or after an offset; `None` when there is none before the end.
     ///
     /// # Errors

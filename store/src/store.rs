@@ -248,6 +248,14 @@ impl Store {
             .is_some_and(|file| !file.state.lock().is_clean())
     }
 
+    /// Bytes of a file that are in memory and not committed yet.
+    #[must_use]
+    pub fn unwritten(&self, ino: u64) -> u64 {
+        self.inner
+            .file_in_use(ino)
+            .map_or(0, |file| file.state.lock().unwritten())
+    }
+
     /// Tells that nobody outside uses an orphan any more: it is freed soon.
     pub fn release_orphan(&self, ino: u64) {
         self.inner.released.lock().insert(ino);
@@ -363,11 +371,7 @@ impl Inner {
             return false;
         }
         let state = file.state.lock();
-        let unwritten: u64 = state
-            .chunks
-            .values()
-            .map(|c| c.dirty.bytes() + c.frozen.as_ref().map_or(0, |f| f.segs.bytes()))
-            .sum();
+        let unwritten = state.unwritten();
         drop(state);
         self.budget.give(unwritten);
         dirty.remove(&ino);
@@ -400,38 +404,44 @@ fn require_empty(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// Makes the directories of a new store, the superblock last; or checks those of an old one.
-fn prepare(backing: &dyn Backing, fresh: bool) -> Result<Superblock, Error> {
-    let (packs, index) = (Path::new(pack::DIR), Path::new(INDEX_DIR));
-    if !fresh {
-        let entries = backing
-            .list(Path::new(""))
-            .map_err(Error::io("list", "."))?;
-        for dir in [packs, index] {
-            if !entries
-                .iter()
-                .any(|entry| entry.name == dir && entry.is_dir)
-            {
-                return Err(Error::NotAStore {
-                    path: backing.root().to_owned(),
-                    reason: format!(
-                        "its directory {} is missing; `shale fsck --rebuild` recovers what is left",
-                        dir.display()
-                    ),
-                });
-            }
-        }
-        return Superblock::read(backing)?.ok_or(Error::Poisoned);
-    }
-    for dir in [packs, index] {
+fn make_dirs(backing: &dyn Backing) -> Result<(), Error> {
+    for dir in [pack::DIR, INDEX_DIR] {
         backing
-            .create_dir_all(dir)
+            .create_dir_all(Path::new(dir))
             .map_err(Error::io("create", dir))?;
     }
     backing
         .sync_dir(Path::new(""))
-        .map_err(Error::io("sync", "."))?;
-    let superblock = Superblock::fresh().map_err(Error::io("make an identity for", "."))?;
-    superblock.write(backing)?;
-    Ok(superblock)
+        .map_err(Error::io("sync", "."))
+}
+
+/// Makes a new store, the superblock first; or checks the directories of an old one.
+fn prepare(backing: &dyn Backing, fresh: bool) -> Result<Superblock, Error> {
+    if fresh {
+        let superblock = Superblock::fresh().map_err(Error::io("make an identity for", "."))?;
+        superblock.write(backing)?;
+        make_dirs(backing)?;
+        return Ok(superblock);
+    }
+    let entries = backing
+        .list(Path::new(""))
+        .map_err(Error::io("list", "."))?;
+    let missing: Vec<&str> = [pack::DIR, INDEX_DIR]
+        .into_iter()
+        .filter(|dir| !entries.iter().any(|e| e.is_dir && e.name == Path::new(dir)))
+        .collect();
+    match missing[..] {
+        [] => {}
+        [dir] => {
+            return Err(Error::NotAStore {
+                path: backing.root().to_owned(),
+                reason: format!(
+                    "its directory {dir} is missing; `shale fsck --rebuild` recovers what is left"
+                ),
+            });
+        }
+        // Its maker stopped before there was anything in it.
+        _ => make_dirs(backing)?,
+    }
+    Superblock::read(backing)?.ok_or(Error::Poisoned)
 }

@@ -60,7 +60,11 @@ impl Finished {
     /// Fails unless the command succeeded.
     #[track_caller]
     pub fn success(self) -> Outcome<Finished> {
-        if self.status.success() { Ok(self) } else { Err(Failure::new(self.describe())) }
+        if self.status.success() {
+            Ok(self)
+        } else {
+            Err(Failure::new(self.describe()))
+        }
     }
 
     /// Fails unless the command ended with exactly this status.
@@ -69,7 +73,10 @@ impl Finished {
         if self.status.code() == Some(code) {
             Ok(self)
         } else {
-            Err(Failure::new(format!("expected exit status {code}: {}", self.describe())))
+            Err(Failure::new(format!(
+                "expected exit status {code}: {}",
+                self.describe()
+            )))
         }
     }
 }
@@ -94,7 +101,10 @@ impl Cmd {
     /// A command that may take two minutes unless [`Cmd::limit`] says otherwise.
     pub fn new(program: impl AsRef<OsStr>) -> Self {
         let mut command = Command::new(program.as_ref());
-        command.stdin(Stdio::null()).process_group(0).env("LC_ALL", "C.UTF-8");
+        command
+            .stdin(Stdio::null())
+            .process_group(0)
+            .env("LC_ALL", "C.UTF-8");
         Cmd {
             command,
             shown: program.as_ref().to_string_lossy().into_owned(),
@@ -148,7 +158,9 @@ impl Cmd {
     /// Starts the command and leaves it running; the caller must end it.
     #[track_caller]
     pub fn spawn(mut self) -> Outcome<Child> {
-        self.command.spawn().doing(format!("starting `{}`", self.shown))
+        self.command
+            .spawn()
+            .doing(format!("starting `{}`", self.shown))
     }
 
     /// Runs to the end. Passing the time limit is a failure.
@@ -156,8 +168,13 @@ impl Cmd {
     pub fn run(mut self) -> Outcome<Finished> {
         let mut out = tempfile::tempfile()?;
         let mut err = tempfile::tempfile()?;
-        self.command.stdout(out.try_clone()?).stderr(err.try_clone()?);
-        let mut child = self.command.spawn().doing(format!("starting `{}`", self.shown))?;
+        self.command
+            .stdout(out.try_clone()?)
+            .stderr(err.try_clone()?);
+        let mut child = self
+            .command
+            .spawn()
+            .doing(format!("starting `{}`", self.shown))?;
         match wait(&mut child, self.limit)? {
             Some(status) => Ok(Finished {
                 status,

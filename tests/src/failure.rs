@@ -18,7 +18,10 @@ impl Failure {
     /// A failure noticed by the caller.
     #[track_caller]
     pub fn new(what: impl Into<String>) -> Self {
-        Failure { what: what.into(), at: Location::caller() }
+        Failure {
+            what: what.into(),
+            at: Location::caller(),
+        }
     }
 }
 

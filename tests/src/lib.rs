@@ -57,7 +57,9 @@ pub fn root() -> PathBuf {
 
 /// A script below `tests/scripts`.
 pub fn script(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("scripts")
+        .join(name)
 }
 
 /// A tool that the set-up installed from crates.io.

@@ -32,7 +32,10 @@ impl Loop {
         std::fs::File::create(&image)?.set_len(size)?;
         let options = match kind {
             LoopFs::Ext4 => {
-                Cmd::new("mkfs.ext4").args(["-q", "-F", "-m", "0"]).arg(&image).ok()?;
+                Cmd::new("mkfs.ext4")
+                    .args(["-q", "-F", "-m", "0"])
+                    .arg(&image)
+                    .ok()?;
                 "rw"
             }
             LoopFs::Btrfs => {
@@ -40,9 +43,20 @@ impl Loop {
                 "compress=zstd"
             }
         };
-        let device = Cmd::new("losetup").args(["--find", "--show"]).arg(&image).ok()?;
-        let mut made = Loop { device: device.trim().into(), mountpoint, mounted: false };
-        Cmd::new("mount").args(["-o", options]).arg(&made.device).arg(&made.mountpoint).ok()?;
+        let device = Cmd::new("losetup")
+            .args(["--find", "--show"])
+            .arg(&image)
+            .ok()?;
+        let mut made = Loop {
+            device: device.trim().into(),
+            mountpoint,
+            mounted: false,
+        };
+        Cmd::new("mount")
+            .args(["-o", options])
+            .arg(&made.device)
+            .arg(&made.mountpoint)
+            .ok()?;
         made.mounted = true;
         Ok(made)
     }
@@ -54,8 +68,15 @@ impl Loop {
 
     /// Remounts it read-only or writable again.
     pub fn read_only(&self, read_only: bool) -> Outcome {
-        let option = if read_only { "remount,ro" } else { "remount,rw" };
-        Cmd::new("mount").args(["-o", option]).arg(&self.mountpoint).ok()?;
+        let option = if read_only {
+            "remount,ro"
+        } else {
+            "remount,rw"
+        };
+        Cmd::new("mount")
+            .args(["-o", option])
+            .arg(&self.mountpoint)
+            .ok()?;
         Ok(())
     }
 }
@@ -65,6 +86,9 @@ impl Drop for Loop {
         if self.mounted && umount2(&self.mountpoint, MntFlags::empty()).is_err() {
             let _ = umount2(&self.mountpoint, MntFlags::MNT_DETACH);
         }
-        let _ = std::process::Command::new("losetup").arg("-d").arg(&self.device).status();
+        let _ = std::process::Command::new("losetup")
+            .arg("-d")
+            .arg(&self.device)
+            .status();
     }
 }

@@ -43,7 +43,13 @@ impl Mount {
         let mut log = mountpoint.clone().into_os_string();
         log.push(".log");
         let options = options.iter().map(OsString::from).collect();
-        let mut mount = Mount { store, mountpoint, log: log.into(), options, daemon: None };
+        let mut mount = Mount {
+            store,
+            mountpoint,
+            log: log.into(),
+            options,
+            daemon: None,
+        };
         mount.start()?;
         Ok(mount)
     }
@@ -60,16 +66,25 @@ impl Mount {
 
     /// The daemon's process id, while it is mounted.
     pub fn pid(&self) -> Outcome<i32> {
-        self.daemon.doing("asking for the daemon of a store that is not mounted")
+        self.daemon
+            .doing("asking for the daemon of a store that is not mounted")
     }
 
     fn command(&self) -> Cmd {
-        shale().arg("mount").arg("--log").arg(&self.log).args(&self.options)
+        shale()
+            .arg("mount")
+            .arg("--log")
+            .arg(&self.log)
+            .args(&self.options)
     }
 
     /// Mounts again after [`Mount::unmount`], or after [`Mount::kill9`] and [`Mount::detach`].
     pub fn start(&mut self) -> Outcome {
-        let finished = self.command().arg(&self.store).arg(&self.mountpoint).run()?;
+        let finished = self
+            .command()
+            .arg(&self.store)
+            .arg(&self.mountpoint)
+            .run()?;
         if !finished.status.success() {
             return Err(self.failure(&finished));
         }
@@ -84,7 +99,11 @@ impl Mount {
 
     /// Starts a mount in the foreground and returns at once with the process.
     pub fn start_foreground(&mut self) -> Outcome<Child> {
-        self.command().arg("--foreground").arg(&self.store).arg(&self.mountpoint).spawn()
+        self.command()
+            .arg("--foreground")
+            .arg(&self.store)
+            .arg(&self.mountpoint)
+            .spawn()
     }
 
     /// The process id in the store's lock file.
@@ -92,7 +111,9 @@ impl Mount {
         let path = self.store.join("lock");
         let lock = fs::read_to_string(&path).doing(format!("reading {}", path.display()))?;
         let first = lock.split_whitespace().next().unwrap_or_default();
-        first.parse().doing(format!("the lock file holds {lock:?}, not a process id"))
+        first
+            .parse()
+            .doing(format!("the lock file holds {lock:?}, not a process id"))
     }
 
     /// True while something is mounted here.
@@ -108,7 +129,10 @@ impl Mount {
             return Err(self.failure(&finished));
         }
         ensure!(!self.is_mounted(), "still mounted after `shale unmount`");
-        ensure!(!alive(pid), "`shale unmount` returned while the daemon {pid} was running");
+        ensure!(
+            !alive(pid),
+            "`shale unmount` returned while the daemon {pid} was running"
+        );
         self.daemon = None;
         Ok(())
     }
@@ -182,14 +206,20 @@ impl Drop for Mount {
 /// True while the process runs; one that ended but was not reaped is not alive.
 pub fn alive(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().next());
+    let state = stat
+        .rsplit(')')
+        .next()
+        .and_then(|rest| rest.split_whitespace().next());
     matches!(state, Some(state) if state != "Z" && state != "X")
 }
 
 fn wait_gone(pid: i32) -> Outcome {
     let deadline = Instant::now() + Duration::from_secs(60);
     while alive(pid) {
-        ensure!(Instant::now() < deadline, "process {pid} outlived SIGKILL by 60 s");
+        ensure!(
+            Instant::now() < deadline,
+            "process {pid} outlived SIGKILL by 60 s"
+        );
         std::thread::sleep(Duration::from_millis(1));
     }
     Ok(())

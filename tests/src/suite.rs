@@ -52,7 +52,12 @@ pub struct Suite {
 impl Suite {
     /// A suite that needs root, and ShaleFS unless it may run on another file system.
     pub fn new(name: &'static str) -> Self {
-        Suite { name, needs: vec![Need::Root], tests: Vec::new(), limit: Duration::from_secs(180) }
+        Suite {
+            name,
+            needs: vec![Need::Root],
+            tests: Vec::new(),
+            limit: Duration::from_secs(180),
+        }
     }
 
     /// Adds something the suite needs.
@@ -69,7 +74,11 @@ impl Suite {
 
     /// Adds a test.
     pub fn test(mut self, name: &'static str, body: fn(&Case) -> Outcome) -> Self {
-        self.tests.push(Test { name, body, limit: self.limit });
+        self.tests.push(Test {
+            name,
+            body,
+            limit: self.limit,
+        });
         self
     }
 
@@ -99,7 +108,13 @@ impl Suite {
             .filter(|_| !ignored)
             .filter(|test| {
                 filters.is_empty()
-                    || filters.iter().any(|f| if exact { test.name == f } else { test.name.contains(f) })
+                    || filters.iter().any(|f| {
+                        if exact {
+                            test.name == f
+                        } else {
+                            test.name.contains(f)
+                        }
+                    })
             })
             .collect();
         if list {
@@ -116,7 +131,9 @@ impl Suite {
             println!("no test is called {name}");
             return ExitCode::FAILURE;
         };
-        let work = std::env::var_os(MARK).map(PathBuf::from).unwrap_or_default();
+        let work = std::env::var_os(MARK)
+            .map(PathBuf::from)
+            .unwrap_or_default();
         sweep_when_orphaned(work.clone());
         match (test.body)(&Case::new(work)) {
             Ok(()) => ExitCode::SUCCESS,
@@ -130,7 +147,10 @@ impl Suite {
     fn parent(&self, chosen: &[&Test]) -> ExitCode {
         println!("\nrunning {} tests of {}", chosen.len(), self.name);
         let obstacle = self.obstacle();
-        let jobs = std::env::var("SHALE_TEST_JOBS").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+        let jobs = std::env::var("SHALE_TEST_JOBS")
+            .ok()
+            .and_then(|n| n.parse().ok())
+            .unwrap_or(1);
         let queue = Mutex::new(chosen.iter());
         let verdicts = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
@@ -139,8 +159,12 @@ impl Suite {
                     while let Some(test) = locked(&queue, Iterator::next) {
                         let begun = Instant::now();
                         let (verdict, output) = match &obstacle {
-                            Some(Verdict::Skipped(why)) => (Verdict::Skipped(why.clone()), String::new()),
-                            Some(Verdict::Failed(why)) => (Verdict::Failed(why.clone()), String::new()),
+                            Some(Verdict::Skipped(why)) => {
+                                (Verdict::Skipped(why.clone()), String::new())
+                            }
+                            Some(Verdict::Failed(why)) => {
+                                (Verdict::Failed(why.clone()), String::new())
+                            }
                             _ => self.one(test),
                         };
                         locked(&verdicts, |verdicts| {
@@ -151,7 +175,9 @@ impl Suite {
                 });
             }
         });
-        let verdicts = verdicts.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let verdicts = verdicts
+            .into_inner()
+            .unwrap_or_else(|poisoned| poisoned.into_inner());
         let count = |wanted: fn(&Verdict) -> bool| verdicts.iter().filter(|v| wanted(&v.1)).count();
         let passed = count(|v| matches!(v, Verdict::Passed));
         let failed = count(|v| matches!(v, Verdict::Failed(_)));
@@ -162,7 +188,11 @@ impl Suite {
         }
         let word = if failed == 0 { "ok" } else { "FAILED" };
         println!("\ntest result: {word}. {passed} passed; {failed} failed; {skipped} skipped\n");
-        if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        if failed == 0 {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        }
     }
 
     /// Why no test of this suite can run here.
@@ -175,16 +205,23 @@ impl Suite {
         for need in needs {
             match need {
                 Need::Root if !nix::unistd::geteuid().is_root() => {
-                    return Some(Verdict::Skipped("needs root to mount and to make loop devices".into()));
+                    return Some(Verdict::Skipped(
+                        "needs root to mount and to make loop devices".into(),
+                    ));
                 }
                 Need::Shale if on_ext4() => {
                     return Some(Verdict::Skipped("tests what only ShaleFS does".into()));
                 }
                 Need::File(path) if !path.exists() => {
-                    return Some(Verdict::Failed(format!("{} is missing; run `make setup build`", path.display())));
+                    return Some(Verdict::Failed(format!(
+                        "{} is missing; run `make setup build`",
+                        path.display()
+                    )));
                 }
                 Need::Command(name) if !in_path(name) => {
-                    return Some(Verdict::Failed(format!("the command {name} is missing; run `make setup`")));
+                    return Some(Verdict::Failed(format!(
+                        "the command {name} is missing; run `make setup`"
+                    )));
                 }
                 _ => {}
             }
@@ -207,7 +244,8 @@ impl Suite {
         }
         let text = fs::read(&output).unwrap_or_default();
         let text = String::from_utf8_lossy(&text).into_owned();
-        let keep = std::env::var_os("SHALE_TEST_KEEP").is_some() && matches!(verdict, Verdict::Failed(_));
+        let keep =
+            std::env::var_os("SHALE_TEST_KEEP").is_some() && matches!(verdict, Verdict::Failed(_));
         if keep {
             println!("kept: {}", work.display());
         } else {
@@ -236,13 +274,27 @@ impl Suite {
         })
     }
 
-    fn record(&self, verdicts: &[(&str, Verdict, String)], counts: [usize; 3]) -> std::io::Result<()> {
-        let Some(directory) = std::env::var_os("SHALE_TEST_RESULTS") else { return Ok(()) };
+    fn record(
+        &self,
+        verdicts: &[(&str, Verdict, String)],
+        counts: [usize; 3],
+    ) -> std::io::Result<()> {
+        let Some(directory) = std::env::var_os("SHALE_TEST_RESULTS") else {
+            return Ok(());
+        };
         let mut file = File::create(Path::new(&directory).join(format!("{}.tsv", self.name)))?;
         let [passed, failed, skipped] = counts;
-        writeln!(file, "suite\t{}\t{}\t{passed}\t{skipped}", self.name, passed + failed)?;
+        writeln!(
+            file,
+            "suite\t{}\t{}\t{passed}\t{skipped}",
+            self.name,
+            passed + failed
+        )?;
         for (name, verdict, output) in verdicts {
-            for line in output.lines().filter_map(|line| line.strip_prefix("tally: ")) {
+            for line in output
+                .lines()
+                .filter_map(|line| line.strip_prefix("tally: "))
+            {
                 writeln!(file, "tally\t{line}")?;
             }
             match verdict {
@@ -269,13 +321,19 @@ fn sweep_when_orphaned(work: PathBuf) {
 }
 
 fn locked<T, R>(mutex: &Mutex<T>, f: impl FnOnce(&mut T) -> R) -> R {
-    f(&mut mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
+    f(&mut mutex
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner()))
 }
 
 fn prepare() -> Outcome<(PathBuf, PathBuf)> {
     let parent = std::env::var_os("SHALE_TEST_TMP").unwrap_or_else(|| "/var/tmp".into());
     // Short, because the path of a socket may have no more than 107 bytes.
-    let work = tempfile::Builder::new().prefix("shale-").tempdir_in(parent)?.keep().canonicalize()?;
+    let work = tempfile::Builder::new()
+        .prefix("shale-")
+        .tempdir_in(parent)?
+        .keep()
+        .canonicalize()?;
     // Other users take part in some tests.
     fs::set_permissions(&work, fs::Permissions::from_mode(0o755))?;
     let output = work.join("output");
@@ -287,7 +345,10 @@ fn report(name: &str, verdict: &Verdict, output: &str, took: Duration) {
     match verdict {
         Verdict::Passed => {
             println!("test {name} ... ok ({took:.1} s)");
-            for line in output.lines().filter_map(|line| line.strip_prefix("note: ")) {
+            for line in output
+                .lines()
+                .filter_map(|line| line.strip_prefix("note: "))
+            {
                 println!("     {line}");
             }
         }

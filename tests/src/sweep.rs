@@ -32,7 +32,10 @@ pub fn sweep(work: &Path) -> Vec<String> {
     }
     for device in loop_devices_of(work) {
         found.push(format!("loop device {}", device.display()));
-        let _ = std::process::Command::new("losetup").arg("-d").arg(&device).status();
+        let _ = std::process::Command::new("losetup")
+            .arg("-d")
+            .arg(&device)
+            .status();
     }
     found
 }
@@ -53,14 +56,18 @@ pub(crate) fn mounts_below(directory: &Path) -> Vec<PathBuf> {
 fn processes_of(work: &Path) -> Vec<(i32, String)> {
     let mark = [MARK.as_bytes(), b"=", work.as_os_str().as_bytes()].concat();
     let me = std::process::id() as i32;
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
     entries
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
         .filter(|pid| *pid != me)
         .filter(|pid| {
             let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            environment.split(|byte| *byte == 0).any(|item| item == mark)
+            environment
+                .split(|byte| *byte == 0)
+                .any(|item| item == mark)
         })
         .map(|pid| {
             let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
@@ -70,7 +77,9 @@ fn processes_of(work: &Path) -> Vec<(i32, String)> {
 }
 
 fn loop_devices_of(work: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir("/sys/block") else { return Vec::new() };
+    let Ok(entries) = fs::read_dir("/sys/block") else {
+        return Vec::new();
+    };
     entries
         .flatten()
         .filter(|entry| {

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File, Permissions};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, chown, lchown, symlink};
+use std::os::unix::fs::{
+    FileExt, FileTypeExt, MetadataExt, PermissionsExt, chown, lchown, symlink,
+};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -77,7 +79,9 @@ pub fn read_tree(top: &Path) -> Outcome<BTreeMap<PathBuf, Entry>> {
             Vec::new()
         };
         let is_device = kind.is_char_device() || kind.is_block_device();
-        let first = inodes.entry((meta.dev(), meta.ino())).or_insert_with(|| relative.clone());
+        let first = inodes
+            .entry((meta.dev(), meta.ino()))
+            .or_insert_with(|| relative.clone());
         let entry = Entry {
             mode: meta.mode(),
             owner: (meta.uid(), meta.gid()),
@@ -98,14 +102,20 @@ fn read_xattrs(path: &Path) -> Outcome<BTreeMap<OsString, Vec<u8>>> {
     let mut list = vec![0u8; 65536];
     let length = rustix::fs::llistxattr(path, &mut list[..])?;
     let mut found = BTreeMap::new();
-    for name in list[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+    for name in list[..length]
+        .split(|byte| *byte == 0)
+        .filter(|name| !name.is_empty())
+    {
         let ours = [&b"user.shale."[..], b"trusted.shale.", b"security.selinux"];
         if ours.iter().any(|prefix| name.starts_with(prefix)) {
             continue;
         }
         let mut value = vec![0u8; 65536];
-        let length = rustix::fs::lgetxattr(path, name, &mut value[..])
-            .doing(format!("getxattr {} of {}", name.escape_ascii(), path.display()))?;
+        let length = rustix::fs::lgetxattr(path, name, &mut value[..]).doing(format!(
+            "getxattr {} of {}",
+            name.escape_ascii(),
+            path.display()
+        ))?;
         value.truncate(length);
         found.insert(OsString::from_vec(name.to_vec()), value);
     }
@@ -127,13 +137,34 @@ impl Sample {
     /// Makes the tree below `top`, an existing directory.
     pub fn create(&self, top: &Path) -> Outcome {
         let mut rng = Rng::new(self.seed);
-        for directory in ["plain", "plain/deep/er", "links", "special", "names", "attributes"] {
+        for directory in [
+            "plain",
+            "plain/deep/er",
+            "links",
+            "special",
+            "names",
+            "attributes",
+        ] {
             fs::create_dir_all(top.join(directory))?;
         }
-        let sizes = [0, 1, 4095, 4096, 4097, 65_536, 100_000, 1 << 20, (1 << 20) + 1, 3_000_017];
+        let sizes = [
+            0,
+            1,
+            4095,
+            4096,
+            4097,
+            65_536,
+            100_000,
+            1 << 20,
+            (1 << 20) + 1,
+            3_000_017,
+        ];
         for (index, size) in sizes.into_iter().enumerate() {
             fs::write(top.join(format!("plain/noise-{index}")), rng.bytes(size))?;
-            fs::write(top.join(format!("plain/deep/er/smooth-{index}")), smooth(size, index))?;
+            fs::write(
+                top.join(format!("plain/deep/er/smooth-{index}")),
+                smooth(size, index),
+            )?;
         }
         let sparse = File::create(top.join("plain/sparse"))?;
         sparse.write_all_at(&rng.bytes(10_000), 5 << 20)?;
@@ -151,11 +182,24 @@ impl Sample {
         let mode = Mode::from_raw_mode(0o640);
         mknodat(CWD, top.join("special/fifo"), FileType::Fifo, mode, 0)?;
         mknodat(CWD, top.join("special/socket"), FileType::Socket, mode, 0)?;
-        mknodat(CWD, top.join("special/null"), FileType::CharacterDevice, mode, 0x103)?;
+        mknodat(
+            CWD,
+            top.join("special/null"),
+            FileType::CharacterDevice,
+            mode,
+            0x103,
+        )?;
 
         let mut long = vec![b'n'; 255];
         long[254] = 0xff;
-        for name in [&long[..], b" \t\n\r\x01\x7f", b"\\040", b"-rf", "\u{540d}\u{524d}".as_bytes(), b"..."] {
+        for name in [
+            &long[..],
+            b" \t\n\r\x01\x7f",
+            b"\\040",
+            b"-rf",
+            "\u{540d}\u{524d}".as_bytes(),
+            b"...",
+        ] {
             fs::write(top.join("names").join(OsStr::from_bytes(name)), name)?;
         }
 
@@ -166,7 +210,12 @@ impl Sample {
         fs::set_permissions(&file, Permissions::from_mode(0o6755))?;
         lchown(top.join("links/dangling"), Some(56), Some(78))?;
         for target in [&file, &top.join("attributes")] {
-            for (name, length) in [("user.empty", 0), ("user.some", 17), ("user.more", 2000), ("trusted.t", 9)] {
+            for (name, length) in [
+                ("user.empty", 0),
+                ("user.some", 17),
+                ("user.more", 2000),
+                ("trusted.t", 9),
+            ] {
                 let value = rng.bytes(length);
                 rustix::fs::setxattr(target, name, &value, XattrFlags::empty())?;
             }
@@ -199,13 +248,19 @@ fn smooth(size: usize, phase: usize) -> Vec<u8> {
 
 /// Fails with a list of the differences, if there are any.
 #[track_caller]
-pub fn same_trees(found: &BTreeMap<PathBuf, Entry>, expected: &BTreeMap<PathBuf, Entry>) -> Outcome {
+pub fn same_trees(
+    found: &BTreeMap<PathBuf, Entry>,
+    expected: &BTreeMap<PathBuf, Entry>,
+) -> Outcome {
     let mut differences = Vec::new();
     for (path, entry) in expected {
         match found.get(path) {
             None => differences.push(format!("{} is missing", path.display())),
             Some(other) if other != entry => {
-                differences.push(format!("{}\n    found    {other:?}\n    expected {entry:?}", path.display()));
+                differences.push(format!(
+                    "{}\n    found    {other:?}\n    expected {entry:?}",
+                    path.display()
+                ));
             }
             Some(_) => {}
         }
@@ -218,5 +273,8 @@ pub fn same_trees(found: &BTreeMap<PathBuf, Entry>, expected: &BTreeMap<PathBuf,
     }
     let count = differences.len();
     differences.truncate(10);
-    Err(Failure::new(format!("{count} differences between trees:\n{}", differences.join("\n"))))
+    Err(Failure::new(format!(
+        "{count} differences between trees:\n{}",
+        differences.join("\n")
+    )))
 }

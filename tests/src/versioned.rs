@@ -24,7 +24,8 @@ const MAGIC: u64 = u64::from_le_bytes(*b"shaleblk");
 /// The bytes of one block.
 pub fn block(file: u64, version: u64, number: u64) -> [u8; BLOCK] {
     let mut bytes = [0u8; BLOCK];
-    let mut rng = Rng::new(file.wrapping_mul(0x1_0001) ^ version.rotate_left(32) ^ number.rotate_left(16));
+    let mut rng =
+        Rng::new(file.wrapping_mul(0x1_0001) ^ version.rotate_left(32) ^ number.rotate_left(16));
     // Both kinds of data take part: what compresses and what does not.
     if version % 3 == 0 {
         let pattern = rng.next_u64().to_le_bytes();
@@ -43,7 +44,9 @@ pub fn block(file: u64, version: u64, number: u64) -> [u8; BLOCK] {
 /// The bytes of a write that begins with block `first` and has `length` bytes.
 pub fn blocks(file: u64, version: u64, first: u64, length: usize) -> Vec<u8> {
     let count = length.div_ceil(BLOCK) as u64;
-    let mut bytes: Vec<u8> = (first..first + count).flat_map(|n| block(file, version, n)).collect();
+    let mut bytes: Vec<u8> = (first..first + count)
+        .flat_map(|n| block(file, version, n))
+        .collect();
     bytes.truncate(length);
     bytes
 }
@@ -80,7 +83,10 @@ impl State {
     fn cut_at(self, cut: usize) -> State {
         match self {
             State::Zero => State::Zero,
-            State::Data { version, cut: old } => State::Data { version, cut: old.min(cut) },
+            State::Data { version, cut: old } => State::Data {
+                version,
+                cut: old.min(cut),
+            },
         }
     }
 }
@@ -99,7 +105,14 @@ pub struct Content {
 impl Content {
     /// A new, empty file.
     pub fn new(file: u64) -> Self {
-        Content { file, size: 0, now: Vec::new(), smallest: 0, largest: 0, possible: Vec::new() }
+        Content {
+            file,
+            size: 0,
+            now: Vec::new(),
+            smallest: 0,
+            largest: 0,
+            possible: Vec::new(),
+        }
     }
 
     /// The file's number.
@@ -134,7 +147,10 @@ impl Content {
         let cut = (size % BLOCK as u64) as usize;
         if cut > 0 {
             self.now[whole] = self.now[whole].cut_at(cut);
-            let cuts: Vec<State> = self.possible[whole].iter().map(|state| state.cut_at(cut)).collect();
+            let cuts: Vec<State> = self.possible[whole]
+                .iter()
+                .map(|state| state.cut_at(cut))
+                .collect();
             self.possible[whole].extend(cuts);
         }
         self.now.truncate(size.div_ceil(BLOCK as u64) as usize);
@@ -159,7 +175,11 @@ impl Content {
     pub fn acknowledged(&mut self) {
         self.smallest = self.size;
         self.largest = self.size;
-        self.possible = self.now.iter().map(|state| BTreeSet::from([*state])).collect();
+        self.possible = self
+            .now
+            .iter()
+            .map(|state| BTreeSet::from([*state]))
+            .collect();
     }
 
     /// Checks what a crash left, and takes it as the new acknowledged contents.
@@ -197,9 +217,10 @@ impl Content {
             let expected = state.bytes(self.file, number as u64);
             if expected[..found.len()] == *found {
                 return Ok(match state {
-                    State::Data { version, cut } => {
-                        State::Data { version: *version, cut: (*cut).min(found.len()) }
-                    }
+                    State::Data { version, cut } => State::Data {
+                        version: *version,
+                        cut: (*cut).min(found.len()),
+                    },
                     State::Zero => State::Zero,
                 });
             }
@@ -219,8 +240,16 @@ fn describe(file: u64, number: u64, found: &[u8]) -> String {
     match (owner(found), word(found, 2), word(found, 3)) {
         (Some(theirs), Some(version), Some(at)) => {
             let expected = block(theirs, version, at);
-            let same = found.iter().zip(expected).take_while(|(a, b)| *a == b).count();
-            let rest = if found[same..].iter().all(|byte| *byte == 0) { "zeros" } else { "garbage" };
+            let same = found
+                .iter()
+                .zip(expected)
+                .take_while(|(a, b)| *a == b)
+                .count();
+            let rest = if found[same..].iter().all(|byte| *byte == 0) {
+                "zeros"
+            } else {
+                "garbage"
+            };
             let whose = if theirs == file { "" } else { "FOREIGN " };
             let place = if at == number { "" } else { "MISPLACED " };
             format!(
@@ -250,9 +279,24 @@ mod tests {
     fn acknowledged_contents_must_be_there_exactly() {
         let mut content = written(&[1]);
         content.acknowledged();
-        assert!(content.clone().recovered(&blocks(7, 1, 0, 2 * BLOCK)).is_ok());
-        assert!(content.clone().recovered(&blocks(7, 2, 0, 2 * BLOCK)).is_err());
-        assert!(content.clone().recovered(&blocks(8, 1, 0, 2 * BLOCK)).is_err());
+        assert!(
+            content
+                .clone()
+                .recovered(&blocks(7, 1, 0, 2 * BLOCK))
+                .is_ok()
+        );
+        assert!(
+            content
+                .clone()
+                .recovered(&blocks(7, 2, 0, 2 * BLOCK))
+                .is_err()
+        );
+        assert!(
+            content
+                .clone()
+                .recovered(&blocks(8, 1, 0, 2 * BLOCK))
+                .is_err()
+        );
         assert!(content.clone().recovered(&blocks(7, 1, 0, BLOCK)).is_err());
         assert!(content.clone().recovered(&[0; 2 * BLOCK]).is_err());
         let mut flipped = blocks(7, 1, 0, 2 * BLOCK);
@@ -302,7 +346,12 @@ mod tests {
         let mut content = written(&[1, 2]);
         content.recovered(&blocks(7, 1, 0, BLOCK + 10)).unwrap();
         assert_eq!(content.size(), B + 10);
-        assert!(content.clone().recovered(&blocks(7, 2, 0, BLOCK + 10)).is_err());
+        assert!(
+            content
+                .clone()
+                .recovered(&blocks(7, 2, 0, BLOCK + 10))
+                .is_err()
+        );
         content.will_truncate(2 * B);
         let mut found = blocks(7, 1, 0, BLOCK + 10);
         found.resize(2 * BLOCK, 0);

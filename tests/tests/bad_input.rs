@@ -8,7 +8,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use shale_tests::{
-    Case, Cmd, Finished, LoopFs, Mount, Need, Outcome, Suite, ensure, ensure_eq, read_tree, same_trees, shale,
+    Case, Cmd, Finished, LoopFs, Mount, Need, Outcome, Suite, ensure, ensure_eq, read_tree,
+    same_trees, shale,
 };
 
 fn main() -> ExitCode {
@@ -16,26 +17,65 @@ fn main() -> ExitCode {
         .need(Need::Shale)
         .limit(Duration::from_secs(120))
         .test("store_that_is_a_file", store_that_is_a_file)
-        .test("store_that_holds_something_else", store_that_holds_something_else)
-        .test("store_of_an_unknown_format_version", store_of_an_unknown_version)
-        .test("store_with_a_damaged_superblock", store_with_a_damaged_superblock)
+        .test(
+            "store_that_holds_something_else",
+            store_that_holds_something_else,
+        )
+        .test(
+            "store_of_an_unknown_format_version",
+            store_of_an_unknown_version,
+        )
+        .test(
+            "store_with_a_damaged_superblock",
+            store_with_a_damaged_superblock,
+        )
         .test("store_that_is_not_writable", store_that_is_not_writable)
-        .test("store_on_a_read_only_file_system", store_on_a_read_only_file_system)
-        .test("store_whose_parent_does_not_exist", store_whose_parent_does_not_exist)
-        .test("store_that_is_mounted_already", store_that_is_mounted_already)
-        .test("mountpoint_that_does_not_exist", mountpoint_that_does_not_exist)
+        .test(
+            "store_on_a_read_only_file_system",
+            store_on_a_read_only_file_system,
+        )
+        .test(
+            "store_whose_parent_does_not_exist",
+            store_whose_parent_does_not_exist,
+        )
+        .test(
+            "store_that_is_mounted_already",
+            store_that_is_mounted_already,
+        )
+        .test(
+            "mountpoint_that_does_not_exist",
+            mountpoint_that_does_not_exist,
+        )
         .test("mountpoint_that_is_a_file", mountpoint_that_is_a_file)
         .test("mountpoint_that_is_not_empty", mountpoint_that_is_not_empty)
         .test("mountpoint_that_is_busy", mountpoint_that_is_busy)
-        .test("mountpoint_inside_the_store_and_the_reverse", mountpoint_inside_the_store)
-        .test("sizes_and_options_out_of_range", sizes_and_options_out_of_range)
-        .test("arguments_that_are_missing_or_unknown", arguments_that_are_missing)
+        .test(
+            "mountpoint_inside_the_store_and_the_reverse",
+            mountpoint_inside_the_store,
+        )
+        .test(
+            "sizes_and_options_out_of_range",
+            sizes_and_options_out_of_range,
+        )
+        .test(
+            "arguments_that_are_missing_or_unknown",
+            arguments_that_are_missing,
+        )
         .test("unmount_of_what_is_not_ours", unmount_of_what_is_not_ours)
-        .test("unmount_clears_the_mount_of_a_dead_daemon", unmount_clears_a_dead_mount)
-        .test("a_dead_daemon_does_not_lock_its_store", dead_daemon_does_not_lock)
+        .test(
+            "unmount_clears_the_mount_of_a_dead_daemon",
+            unmount_clears_a_dead_mount,
+        )
+        .test(
+            "a_dead_daemon_does_not_lock_its_store",
+            dead_daemon_does_not_lock,
+        )
         .test("fsck_of_what_is_no_store", fsck_of_what_is_no_store)
         .test("fsck_of_a_mounted_store", fsck_of_a_mounted_store)
-        .test("stat_of_what_is_not_on_a_mount", stat_of_what_is_not_on_a_mount)
+        .test(
+            "stat_of_what_is_not_on_a_mount",
+            stat_of_what_is_not_on_a_mount,
+        )
         .run()
 }
 
@@ -43,25 +83,55 @@ fn main() -> ExitCode {
 #[track_caller]
 fn refused(finished: Finished) -> Outcome<String> {
     let described = finished.describe();
-    ensure!(finished.status.code().is_some_and(|code| code != 0), "not refused: {described}");
-    ensure_eq!(finished.stderr.lines().count(), 1, "lines on stderr of {described}");
-    ensure!(finished.stdout.is_empty(), "a refusal wrote to stdout: {described}");
-    ensure!(!finished.stderr.contains("panicked"), "a panic is no message: {described}");
-    ensure!(finished.stderr.trim().len() > 15, "the message says nothing: {described}");
+    ensure!(
+        finished.status.code().is_some_and(|code| code != 0),
+        "not refused: {described}"
+    );
+    ensure_eq!(
+        finished.stderr.lines().count(),
+        1,
+        "lines on stderr of {described}"
+    );
+    ensure!(
+        finished.stdout.is_empty(),
+        "a refusal wrote to stdout: {described}"
+    );
+    ensure!(
+        !finished.stderr.contains("panicked"),
+        "a panic is no message: {described}"
+    );
+    ensure!(
+        finished.stderr.trim().len() > 15,
+        "the message says nothing: {described}"
+    );
     Ok(finished.stderr)
 }
 
 /// Fails unless a mount is refused and everything below `work` is as it was.
 #[track_caller]
-fn mount_refused(case: &Case, options: &[&str], store: &Path, mountpoint: &Path) -> Outcome<String> {
+fn mount_refused(
+    case: &Case,
+    options: &[&str],
+    store: &Path,
+    mountpoint: &Path,
+) -> Outcome<String> {
     let before = snapshot(case)?;
-    let message = refused(shale().arg("mount").args(options).arg(store).arg(mountpoint).run()?)?;
+    let message = refused(
+        shale()
+            .arg("mount")
+            .args(options)
+            .arg(store)
+            .arg(mountpoint)
+            .run()?,
+    )?;
     same_trees(&snapshot(case)?, &before)?;
     Ok(message)
 }
 
 /// Everything in the test's directory, without what the runner writes there.
-fn snapshot(case: &Case) -> Outcome<std::collections::BTreeMap<std::path::PathBuf, shale_tests::Entry>> {
+fn snapshot(
+    case: &Case,
+) -> Outcome<std::collections::BTreeMap<std::path::PathBuf, shale_tests::Entry>> {
     let mut tree = read_tree(case.work())?;
     tree.remove(Path::new("output"));
     tree.remove(Path::new(""));
@@ -70,7 +140,11 @@ fn snapshot(case: &Case) -> Outcome<std::collections::BTreeMap<std::path::PathBu
 
 #[track_caller]
 fn names(message: &str, path: &Path) -> Outcome {
-    ensure!(message.contains(&*path.to_string_lossy()), "the message does not name {}: {message}", path.display());
+    ensure!(
+        message.contains(&*path.to_string_lossy()),
+        "the message does not name {}: {message}",
+        path.display()
+    );
     Ok(())
 }
 
@@ -109,7 +183,11 @@ fn store_of_an_unknown_version(case: &Case) -> Outcome {
         refused_fsck(case, mount.store())?;
         refusals += 1;
     }
-    ensure!(refusals >= 8, "the superblock has only {} bytes", original.len());
+    ensure!(
+        refusals >= 8,
+        "the superblock has only {} bytes",
+        original.len()
+    );
     fs::write(&superblock, &original)?;
     mount.fsck_is_clean()
 }
@@ -117,7 +195,11 @@ fn store_of_an_unknown_version(case: &Case) -> Outcome {
 fn refused_fsck(case: &Case, store: &Path) -> Outcome {
     let before = snapshot(case)?;
     let finished = shale().arg("fsck").arg(store).run()?;
-    ensure!(!finished.status.success(), "fsck accepts it: {}", finished.describe());
+    ensure!(
+        !finished.status.success(),
+        "fsck accepts it: {}",
+        finished.describe()
+    );
     same_trees(&snapshot(case)?, &before)
 }
 
@@ -141,7 +223,12 @@ fn store_that_is_not_writable(case: &Case) -> Outcome {
     let copy = case.work().join("shale");
     fs::copy(shale_tests::binary(), &copy)?;
     let before = snapshot(case)?;
-    let finished = Cmd::new(&copy).arg("mount").arg(&store).arg(&mountpoint).user(65_534, 65_534).run()?;
+    let finished = Cmd::new(&copy)
+        .arg("mount")
+        .arg(&store)
+        .arg(&mountpoint)
+        .user(65_534, 65_534)
+        .run()?;
     names(&refused(finished)?, &store)?;
     same_trees(&snapshot(case)?, &before)
 }
@@ -153,7 +240,10 @@ fn store_on_a_read_only_file_system(case: &Case) -> Outcome {
     fs::write(mount.path().join("file"), b"contents")?;
     mount.unmount()?;
     device.read_only(true)?;
-    names(&mount_refused(case, &[], mount.store(), &mountpoint)?, mount.store())?;
+    names(
+        &mount_refused(case, &[], mount.store(), &mountpoint)?,
+        mount.store(),
+    )?;
     let fresh = device.path().join("fresh");
     names(&mount_refused(case, &[], &fresh, &mountpoint)?, &fresh)
 }
@@ -170,28 +260,48 @@ fn store_that_is_mounted_already(case: &Case) -> Outcome {
     let second = case.dir("second")?;
     let message = refused(shale().arg("mount").arg(mount.store()).arg(&second).run()?)?;
     let pid = mount.pid()?;
-    ensure!(message.contains(&pid.to_string()), "the message does not name the holder {pid}: {message}");
-    ensure_eq!(fs::read_dir(&second)?.count(), 0, "entries of the second mountpoint");
-    ensure_eq!(fs::read(mount.path().join("file"))?, b"contents", "the first mount still works");
+    ensure!(
+        message.contains(&pid.to_string()),
+        "the message does not name the holder {pid}: {message}"
+    );
+    ensure_eq!(
+        fs::read_dir(&second)?.count(),
+        0,
+        "entries of the second mountpoint"
+    );
+    ensure_eq!(
+        fs::read(mount.path().join("file"))?,
+        b"contents",
+        "the first mount still works"
+    );
     mount.unmount()?;
     mount.fsck_is_clean()
 }
 
 fn mountpoint_that_does_not_exist(case: &Case) -> Outcome {
     let mountpoint = case.work().join("nowhere");
-    names(&mount_refused(case, &[], &case.work().join("store"), &mountpoint)?, &mountpoint)
+    names(
+        &mount_refused(case, &[], &case.work().join("store"), &mountpoint)?,
+        &mountpoint,
+    )
 }
 
 fn mountpoint_that_is_a_file(case: &Case) -> Outcome {
     let mountpoint = case.work().join("file");
     fs::write(&mountpoint, b"x")?;
-    names(&mount_refused(case, &[], &case.work().join("store"), &mountpoint)?, &mountpoint)
+    names(
+        &mount_refused(case, &[], &case.work().join("store"), &mountpoint)?,
+        &mountpoint,
+    )
 }
 
 fn mountpoint_that_is_not_empty(case: &Case) -> Outcome {
     let mountpoint = case.dir("mnt")?;
     fs::write(mountpoint.join("file"), b"x")?;
-    names(&mount_refused(case, &[], &case.work().join("store"), &mountpoint)?, &mountpoint)
+    names(
+        &mount_refused(case, &[], &case.work().join("store"), &mountpoint)?,
+        &mountpoint,
+    )
 }
 
 fn mountpoint_that_is_busy(case: &Case) -> Outcome {
@@ -245,14 +355,36 @@ fn sizes_and_options_out_of_range(case: &Case) -> Outcome {
 fn arguments_that_are_missing(case: &Case) -> Outcome {
     let before = snapshot(case)?;
     let store = case.work().join("store");
-    for arguments in [&["mount"][..], &["unmount"], &["fsck"], &["stat"], &["no-such-command"]] {
+    for arguments in [
+        &["mount"][..],
+        &["unmount"],
+        &["fsck"],
+        &["stat"],
+        &["no-such-command"],
+    ] {
         let finished = shale().args(arguments).run()?;
-        ensure!(finished.status.code().is_some_and(|code| code != 0), "{}", finished.describe());
-        ensure!(!finished.stderr.trim().is_empty(), "no word about {arguments:?}");
+        ensure!(
+            finished.status.code().is_some_and(|code| code != 0),
+            "{}",
+            finished.describe()
+        );
+        ensure!(
+            !finished.stderr.trim().is_empty(),
+            "no word about {arguments:?}"
+        );
     }
     let finished = shale().arg("mount").arg(&store).run()?;
-    ensure!(finished.status.code().is_some_and(|code| code != 0), "{}", finished.describe());
-    shale().arg("fsck").arg("--no-such-flag").arg(&store).run()?.status_is(16)?;
+    ensure!(
+        finished.status.code().is_some_and(|code| code != 0),
+        "{}",
+        finished.describe()
+    );
+    shale()
+        .arg("fsck")
+        .arg("--no-such-flag")
+        .arg(&store)
+        .run()?
+        .status_is(16)?;
     same_trees(&snapshot(case)?, &before)
 }
 
@@ -260,10 +392,19 @@ fn unmount_of_what_is_not_ours(case: &Case) -> Outcome {
     let plain = case.dir("plain")?;
     names(&refused(shale().arg("unmount").arg(&plain).run()?)?, &plain)?;
     let missing = case.work().join("missing");
-    names(&refused(shale().arg("unmount").arg(&missing).run()?)?, &missing)?;
+    names(
+        &refused(shale().arg("unmount").arg(&missing).run()?)?,
+        &missing,
+    )?;
     let device = case.loop_fs("device", LoopFs::Ext4, 32 << 20)?;
-    names(&refused(shale().arg("unmount").arg(device.path()).run()?)?, device.path())?;
-    ensure!(device.path().join("lost+found").exists(), "the ext4 was unmounted");
+    names(
+        &refused(shale().arg("unmount").arg(device.path()).run()?)?,
+        device.path(),
+    )?;
+    ensure!(
+        device.path().join("lost+found").exists(),
+        "the ext4 was unmounted"
+    );
     Ok(())
 }
 
@@ -274,8 +415,14 @@ fn unmount_clears_a_dead_mount(case: &Case) -> Outcome {
     File::open(&path)?.sync_all()?;
     File::open(mount.path())?.sync_all()?;
     mount.kill9()?;
-    ensure!(fs::metadata(&path).is_err(), "a mount without a daemon answers");
-    ensure!(mount.is_mounted(), "the kernel keeps the mount of a dead daemon");
+    ensure!(
+        fs::metadata(&path).is_err(),
+        "a mount without a daemon answers"
+    );
+    ensure!(
+        mount.is_mounted(),
+        "the kernel keeps the mount of a dead daemon"
+    );
     shale().arg("unmount").arg(mount.path()).run()?.success()?;
     ensure!(!mount.is_mounted(), "`shale unmount` left the dead mount");
     mount.start()?;
@@ -301,7 +448,12 @@ fn fsck_of_what_is_no_store(case: &Case) -> Outcome {
     let before = snapshot(case)?;
     for store in [file, empty, case.work().join("missing")] {
         for flags in [&[][..], &["--rebuild"]] {
-            let finished = shale().arg("fsck").args(flags).arg(&store).run()?.status_is(8)?;
+            let finished = shale()
+                .arg("fsck")
+                .args(flags)
+                .arg(&store)
+                .run()?
+                .status_is(8)?;
             names(&refused(finished)?, &store)?;
         }
     }
@@ -313,9 +465,16 @@ fn fsck_of_a_mounted_store(case: &Case) -> Outcome {
     fs::write(mount.path().join("file"), b"contents")?;
     for flags in [&[][..], &["--rebuild"]] {
         let message = refused(mount.fsck(flags)?.status_is(8)?)?;
-        ensure!(message.contains(&mount.pid()?.to_string()), "the message does not name the holder: {message}");
+        ensure!(
+            message.contains(&mount.pid()?.to_string()),
+            "the message does not name the holder: {message}"
+        );
     }
-    ensure_eq!(fs::read(mount.path().join("file"))?, b"contents", "the mount still works");
+    ensure_eq!(
+        fs::read(mount.path().join("file"))?,
+        b"contents",
+        "the mount still works"
+    );
     mount.unmount()?;
     mount.fsck_is_clean()
 }

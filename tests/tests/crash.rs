@@ -46,7 +46,11 @@ fn campaign(case: &Case, salt: u64, options: &[&str]) -> Outcome {
         };
         let mut writers = Vec::new();
         for number in 0..WRITERS {
-            writers.push(Writer::new(fs.path().join(format!("writer-{number}")), number, rng.next_u64())?);
+            writers.push(Writer::new(
+                fs.path().join(format!("writer-{number}")),
+                number,
+                rng.next_u64(),
+            )?);
         }
         for round in 0..ROUNDS {
             writers = one_round(&mut fs, writers, &mut rng)
@@ -62,14 +66,29 @@ fn campaign(case: &Case, salt: u64, options: &[&str]) -> Outcome {
         // Whatever was recovered last is still there after an orderly unmount.
         fs.refresh()?;
         for writer in &mut writers {
-            writer.verify().doing(format!("store {store}, at the end, seed {seed}"))?;
+            writer
+                .verify()
+                .doing(format!("store {store}, at the end, seed {seed}"))?;
         }
         fs.finish()?;
     }
-    note(format!("{rounds} rounds, {acknowledged} acknowledged fsyncs, {checked} files checked"));
-    ensure!(acknowledged > rounds * 5, "only {acknowledged} fsyncs in {rounds} rounds: nothing was tested");
-    ensure!(checked > rounds * 5, "only {checked} files in {rounds} rounds: nothing was tested");
-    tally(&format!("kill -9 with {options:?}: rounds"), rounds, rounds, 0);
+    note(format!(
+        "{rounds} rounds, {acknowledged} acknowledged fsyncs, {checked} files checked"
+    ));
+    ensure!(
+        acknowledged > rounds * 5,
+        "only {acknowledged} fsyncs in {rounds} rounds: nothing was tested"
+    );
+    ensure!(
+        checked > rounds * 5,
+        "only {checked} files in {rounds} rounds: nothing was tested"
+    );
+    tally(
+        &format!("kill -9 with {options:?}: rounds"),
+        rounds,
+        rounds,
+        0,
+    );
     Ok(())
 }
 
@@ -77,7 +96,11 @@ fn campaign(case: &Case, salt: u64, options: &[&str]) -> Outcome {
 fn one_round(fs: &mut Fs, writers: Vec<Writer>, rng: &mut Rng) -> Outcome<Vec<Writer>> {
     let stop = AtomicBool::new(false);
     // Early as well as late: the first moments after a mount are moments, too.
-    let delay = if rng.one_in(4) { rng.below(60) } else { rng.between(60, 900) };
+    let delay = if rng.one_in(4) {
+        rng.below(60)
+    } else {
+        rng.between(60, 900)
+    };
     let writers = std::thread::scope(|scope| -> Outcome<Vec<Writer>> {
         let running: Vec<_> = writers
             .into_iter()

@@ -8,7 +8,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use shale_tests::{
-    Case, Cmd, Entry, Mount, Need, Outcome, Rng, Sample, Suite, ensure, ensure_eq, note, read_tree, same_trees, seed,
+    Case, Cmd, Entry, Mount, Need, Outcome, Rng, Sample, Suite, ensure, ensure_eq, note, read_tree,
+    same_trees, seed,
 };
 
 fn main() -> ExitCode {
@@ -19,7 +20,10 @@ fn main() -> ExitCode {
         .test("truncated_sled_files_are_rebuilt", truncated_sled)
         .test("flipped_bytes_in_sled_are_rebuilt", flipped_sled)
         .test("torn_tail_of_the_journal_is_dropped", torn_journal)
-        .test("fsck_rebuild_recovers_names_and_contents_from_packs", rebuild_from_packs)
+        .test(
+            "fsck_rebuild_recovers_names_and_contents_from_packs",
+            rebuild_from_packs,
+        )
         .test("flipped_bytes_in_packs_are_never_served", flipped_packs)
         .run()
 }
@@ -43,21 +47,38 @@ impl Aged {
         fs::create_dir(mount.path().join("second"))?;
         Sample::new(2).create(&mount.path().join("second"))?;
         fs::remove_file(mount.path().join("first/plain/noise-9"))?;
-        fs::rename(mount.path().join("first/plain/noise-8"), mount.path().join("second/renamed"))?;
-        let file = File::options().write(true).open(mount.path().join("first/plain/noise-7"))?;
+        fs::rename(
+            mount.path().join("first/plain/noise-8"),
+            mount.path().join("second/renamed"),
+        )?;
+        let file = File::options()
+            .write(true)
+            .open(mount.path().join("first/plain/noise-7"))?;
         file.write_all_at(&Rng::new(3).bytes(10_000), 500_000)?;
         drop(file);
         let tree = read_tree(mount.path())?;
         mount.unmount()?;
         let pristine = case.work().join("pristine");
-        Cmd::new("cp").arg("-a").arg(mount.store()).arg(&pristine).ok()?;
-        Ok(Aged { mount, pristine, tree })
+        Cmd::new("cp")
+            .arg("-a")
+            .arg(mount.store())
+            .arg(&pristine)
+            .ok()?;
+        Ok(Aged {
+            mount,
+            pristine,
+            tree,
+        })
     }
 
     /// Puts the untouched copy back.
     fn restore(&self) -> Outcome {
         fs::remove_dir_all(self.mount.store())?;
-        Cmd::new("cp").arg("-a").arg(&self.pristine).arg(self.mount.store()).ok()?;
+        Cmd::new("cp")
+            .arg("-a")
+            .arg(&self.pristine)
+            .arg(self.mount.store())
+            .ok()?;
         Ok(())
     }
 
@@ -87,7 +108,11 @@ impl Aged {
             .filter(|(_, entry)| entry.mode & 0o170_000 == 0o100_000 && entry.size > 0)
             .map(|(path, entry)| (directory.join(path), entry.size))
             .collect();
-        ensure!(!found.is_empty(), "no files to damage in {}", directory.display());
+        ensure!(
+            !found.is_empty(),
+            "no files to damage in {}",
+            directory.display()
+        );
         Ok(found)
     }
 }
@@ -120,7 +145,10 @@ fn truncated_sled(case: &Case) -> Outcome {
         for length in [0, 1, size / 3, size.saturating_sub(1)] {
             aged.restore()?;
             File::options().write(true).open(&path)?.set_len(length)?;
-            aged.serves_everything(&format!("truncating {} from {size} to {length}", path.display()))?;
+            aged.serves_everything(&format!(
+                "truncating {} from {size} to {length}",
+                path.display()
+            ))?;
             rounds += 1;
         }
     }
@@ -152,15 +180,24 @@ fn torn_journal(case: &Case) -> Outcome {
     let mut journals: Vec<PathBuf> = fs::read_dir(&index)?
         .flatten()
         .map(|entry| entry.path())
-        .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("journal-")))
+        .filter(|path| {
+            path.file_name()
+                .is_some_and(|name| name.to_string_lossy().starts_with("journal-"))
+        })
         .collect();
     journals.sort();
-    let Some(last) = journals.pop() else { return Err(shale_tests::Failure::new("no journal in index/")) };
+    let Some(last) = journals.pop() else {
+        return Err(shale_tests::Failure::new("no journal in index/"));
+    };
     for length in [1usize, 7, 100, 5000] {
         for noise in [false, true] {
             aged.restore()?;
             let mut bytes = fs::read(&last)?;
-            bytes.extend(if noise { rng.bytes(length) } else { vec![0; length] });
+            bytes.extend(if noise {
+                rng.bytes(length)
+            } else {
+                vec![0; length]
+            });
             fs::write(&last, bytes)?;
             aged.serves_everything(&format!("a torn tail of {length} bytes (noise: {noise})"))?;
         }
@@ -172,7 +209,11 @@ fn rebuild_from_packs(case: &Case) -> Outcome {
     let mut aged = Aged::new(case)?;
     fs::remove_dir_all(aged.mount.store().join("index"))?;
     let finished = aged.mount.fsck(&[])?;
-    ensure!(!finished.status.success(), "fsck finds nothing wrong without an index: {}", finished.describe());
+    ensure!(
+        !finished.status.success(),
+        "fsck finds nothing wrong without an index: {}",
+        finished.describe()
+    );
     aged.mount.fsck(&["--rebuild"])?.status_is(1)?;
     aged.mount.fsck_is_clean()?;
     aged.mount.start()?;
@@ -186,17 +227,29 @@ fn rebuild_from_packs(case: &Case) -> Outcome {
             Some(other) if file => {
                 compared += 1;
                 ensure_eq!(other.size, entry.size, "size of {}", path.display());
-                ensure!(other.contents == entry.contents, "contents of {} differ", path.display());
+                ensure!(
+                    other.contents == entry.contents,
+                    "contents of {} differ",
+                    path.display()
+                );
             }
             Some(_) => {}
             None if file => missing.push(path),
             None => {}
         }
     }
-    ensure!(missing.is_empty(), "{} files did not come back: {missing:?}", missing.len());
+    ensure!(
+        missing.is_empty(),
+        "{} files did not come back: {missing:?}",
+        missing.len()
+    );
     note(format!("{compared} files recovered"));
     let whole = same_trees(&found, &aged.tree);
-    note(if whole.is_ok() { "attributes, links and times as well" } else { "not all attributes, links and times" });
+    note(if whole.is_ok() {
+        "attributes, links and times as well"
+    } else {
+        "not all attributes, links and times"
+    });
     fs::write(aged.mount.path().join("probe"), b"probe")?;
     aged.mount.unmount()?;
     aged.mount.fsck_is_clean()
@@ -214,16 +267,31 @@ fn flipped_packs(case: &Case) -> Outcome {
     }
     mount.unmount()?;
     mount.fsck_is_clean()?;
-    let aged = Aged { pristine: case.work().join("pristine"), tree: BTreeMap::new(), mount };
-    Cmd::new("cp").arg("-a").arg(aged.mount.store()).arg(&aged.pristine).ok()?;
+    let aged = Aged {
+        pristine: case.work().join("pristine"),
+        tree: BTreeMap::new(),
+        mount,
+    };
+    Cmd::new("cp")
+        .arg("-a")
+        .arg(aged.mount.store())
+        .arg(&aged.pristine)
+        .ok()?;
     let mut aged = aged;
     let packs = aged.files(&aged.mount.store().join("packs"))?;
     let (mut hits, rounds) = (0, 16);
     for round in 0..rounds {
         aged.restore()?;
-        let (path, size) = packs.iter().max_by_key(|(_, size)| *size).expect("there is a pack");
+        let (path, size) = packs
+            .iter()
+            .max_by_key(|(_, size)| *size)
+            .expect("there is a pack");
         // Spread over the pack; the footer has rounds of its own at the end.
-        let position = if round < rounds - 2 { rng.below(*size) } else { size - 1 - rng.below((*size).min(200)) };
+        let position = if round < rounds - 2 {
+            rng.below(*size)
+        } else {
+            size - 1 - rng.below((*size).min(200))
+        };
         flip(path, position, rng.between(1, 255) as u8)?;
         println!("round {round}: flipped byte {position} of {size}");
         let report = aged.mount.fsck(&[])?;
@@ -232,23 +300,39 @@ fn flipped_packs(case: &Case) -> Outcome {
         let mut broken = Vec::new();
         for (name, bytes) in &expected {
             match fs::read(aged.mount.path().join(name)) {
-                Ok(found) => ensure!(found == *bytes, "round {round}: wrong bytes served from {name}"),
+                Ok(found) => ensure!(
+                    found == *bytes,
+                    "round {round}: wrong bytes served from {name}"
+                ),
                 Err(error) => {
-                    ensure_eq!(error.raw_os_error(), Some(nix::libc::EIO), "round {round}: reading {name}");
+                    ensure_eq!(
+                        error.raw_os_error(),
+                        Some(nix::libc::EIO),
+                        "round {round}: reading {name}"
+                    );
                     broken.push(name);
                 }
             }
         }
         aged.mount.unmount()?;
-        ensure!(broken.len() <= 1, "round {round}: one flipped byte broke {broken:?}");
+        ensure!(
+            broken.len() <= 1,
+            "round {round}: one flipped byte broke {broken:?}"
+        );
         if let Some(name) = broken.first() {
             hits += 1;
             let report = report.status_is(4)?;
             let text = report.text() + &report.stderr;
-            ensure!(text.contains(name.as_str()), "fsck does not name {name}: {text}");
+            ensure!(
+                text.contains(name.as_str()),
+                "fsck does not name {name}: {text}"
+            );
         }
     }
     note(format!("{hits} of {rounds} flipped bytes were in use"));
-    ensure!(hits >= rounds / 2, "only {hits} of {rounds} flipped bytes had an effect; the packs are mostly noise");
+    ensure!(
+        hits >= rounds / 2,
+        "only {hits} of {rounds} flipped bytes had an effect; the packs are mostly noise"
+    );
     Ok(())
 }

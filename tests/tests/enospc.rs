@@ -10,15 +10,22 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use shale_tests::{Case, Failure, LoopFs, Mount, Outcome, Rng, Suite, ensure, ensure_eq, note, on_ext4};
+use shale_tests::{
+    Case, Failure, LoopFs, Mount, Outcome, Rng, Suite, ensure, ensure_eq, note, on_ext4,
+};
 
 const MIB: usize = 1 << 20;
 
 fn main() -> ExitCode {
     Suite::new("enospc")
         .limit(Duration::from_secs(400))
-        .test("synced_files_survive_a_full_device", |case| fill(case, true))
-        .test("unsynced_writers_are_told_and_synced_files_survive", |case| fill(case, false))
+        .test("synced_files_survive_a_full_device", |case| {
+            fill(case, true)
+        })
+        .test(
+            "unsynced_writers_are_told_and_synced_files_survive",
+            |case| fill(case, false),
+        )
         .run()
 }
 
@@ -26,7 +33,10 @@ fn main() -> ExitCode {
 fn write_file(path: &Path, bytes: &[u8], sync: bool) -> Result<(), Errno> {
     let raw = |error: std::io::Error| Errno::from_raw(error.raw_os_error().unwrap_or(0));
     let mut file = File::create(path).map_err(raw)?;
-    let mut result = bytes.chunks(128 << 10).try_for_each(|piece| file.write_all(piece)).map_err(raw);
+    let mut result = bytes
+        .chunks(128 << 10)
+        .try_for_each(|piece| file.write_all(piece))
+        .map_err(raw);
     if result.is_ok() && sync {
         result = file.sync_all().map_err(raw);
     }
@@ -36,8 +46,9 @@ fn write_file(path: &Path, bytes: &[u8], sync: bool) -> Result<(), Errno> {
 
 fn check(kept: &BTreeMap<PathBuf, Vec<u8>>, when: &str) -> Outcome {
     for (path, bytes) in kept {
-        let found = fs::read(path)
-            .map_err(|error| Failure::new(format!("{when}: reading {}: {error}", path.display())))?;
+        let found = fs::read(path).map_err(|error| {
+            Failure::new(format!("{when}: reading {}: {error}", path.display()))
+        })?;
         ensure!(found == *bytes, "{when}: {} has changed", path.display());
     }
     Ok(())
@@ -50,14 +61,22 @@ fn fill(case: &Case, sync: bool) -> Outcome {
         None
     } else {
         let store = device.path().join("store");
-        Some(Mount::new(store, case.work().join("fs"), &["--memory", "32M"])?)
+        Some(Mount::new(
+            store,
+            case.work().join("fs"),
+            &["--memory", "32M"],
+        )?)
     };
-    let top = mount.as_ref().map_or(device.path(), Mount::path).to_path_buf();
+    let top = mount
+        .as_ref()
+        .map_or(device.path(), Mount::path)
+        .to_path_buf();
     let mut rng = Rng::new(41);
     let mut kept = BTreeMap::new();
     for index in 0..5 {
         let (path, bytes) = (top.join(format!("durable-{index}")), rng.bytes(8 * MIB));
-        write_file(&path, &bytes, true).map_err(|errno| Failure::new(format!("room for 40 MiB: {errno}")))?;
+        write_file(&path, &bytes, true)
+            .map_err(|errno| Failure::new(format!("room for 40 MiB: {errno}")))?;
         kept.insert(path, bytes);
     }
     File::open(&top)?.sync_all()?;
@@ -79,14 +98,24 @@ fn fill(case: &Case, sync: bool) -> Outcome {
         }
     }
     let Some((index, errno)) = told else {
-        return Err(Failure::new("1.6 GiB of noise went onto a device of 200 MiB without an error"));
+        return Err(Failure::new(
+            "1.6 GiB of noise went onto a device of 200 MiB without an error",
+        ));
     };
     note(format!("told after {} MiB: {errno}", 40 + index * 8));
-    ensure_eq!(errno, Errno::ENOSPC, "the error that reached the application");
+    ensure_eq!(
+        errno,
+        Errno::ENOSPC,
+        "the error that reached the application"
+    );
     check(&kept, "while the device is full")?;
 
     // Metadata still works: what makes room must be possible.
-    ensure_eq!(entries(&top)?, 5 + doomed.len(), "entries while the device is full");
+    ensure_eq!(
+        entries(&top)?,
+        5 + doomed.len(),
+        "entries while the device is full"
+    );
     for path in doomed.iter().rev() {
         fs::remove_file(path)?;
         kept.remove(path);
@@ -107,10 +136,15 @@ fn fill(case: &Case, sync: bool) -> Outcome {
         }
         std::thread::sleep(Duration::from_millis(200));
     }
-    note(format!("room again after {:.1} s", begun.elapsed().as_secs_f64()));
+    note(format!(
+        "room again after {:.1} s",
+        begun.elapsed().as_secs_f64()
+    ));
     kept.insert(path, bytes);
     check(&kept, "after writing again")?;
-    let Some(mount) = &mut mount else { return Ok(()) };
+    let Some(mount) = &mut mount else {
+        return Ok(());
+    };
     mount.unmount()?;
     mount.fsck_is_clean()?;
     mount.start()?;
@@ -121,5 +155,8 @@ fn fill(case: &Case, sync: bool) -> Outcome {
 }
 
 fn entries(top: &Path) -> Outcome<usize> {
-    Ok(fs::read_dir(top)?.flatten().filter(|entry| entry.file_name() != "lost+found").count())
+    Ok(fs::read_dir(top)?
+        .flatten()
+        .filter(|entry| entry.file_name() != "lost+found")
+        .count())
 }

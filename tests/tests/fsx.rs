@@ -38,29 +38,71 @@ struct Run {
 }
 
 const RUNS: [Run; 4] = [
-    Run { seed: 1, largest_file: 256 << 10, largest_operation: 64 << 10, msync: true },
-    Run { seed: 2, largest_file: 256 << 10, largest_operation: 64 << 10, msync: false },
-    Run { seed: 3, largest_file: 2_500_000, largest_operation: 64 << 10, msync: true },
-    Run { seed: 4, largest_file: 5_000_000, largest_operation: 128 << 10, msync: false },
+    Run {
+        seed: 1,
+        largest_file: 256 << 10,
+        largest_operation: 64 << 10,
+        msync: true,
+    },
+    Run {
+        seed: 2,
+        largest_file: 256 << 10,
+        largest_operation: 64 << 10,
+        msync: false,
+    },
+    Run {
+        seed: 3,
+        largest_file: 2_500_000,
+        largest_operation: 64 << 10,
+        msync: true,
+    },
+    Run {
+        seed: 4,
+        largest_file: 5_000_000,
+        largest_operation: 128 << 10,
+        msync: false,
+    },
 ];
 
 fn main() -> ExitCode {
     Suite::new("fsx")
         .need(Need::File(tool("fsx")))
         .limit(Duration::from_secs(500))
-        .test("random_operations", |case| exercise(case, "fsx", 50_000, &[]))
-        .test("random_operations_with_small_chunks_and_little_memory", |case| {
-            exercise(case, "fsx, 64 KiB chunks, 16 MiB", 25_000, &["--chunk", "64K", "--memory", "16M"])
+        .test("random_operations", |case| {
+            exercise(case, "fsx", 50_000, &[])
         })
+        .test(
+            "random_operations_with_small_chunks_and_little_memory",
+            |case| {
+                exercise(
+                    case,
+                    "fsx, 64 KiB chunks, 16 MiB",
+                    25_000,
+                    &["--chunk", "64K", "--memory", "16M"],
+                )
+            },
+        )
         .run()
 }
 
 fn exercise(case: &Case, name: &str, operations: u64, options: &[&str]) -> Outcome {
     let fs = case.fs_with(options)?;
-    let run = |Run { seed, largest_file: length, largest_operation: largest, msync }: Run| -> Outcome {
+    let run = |Run {
+                   seed,
+                   largest_file: length,
+                   largest_operation: largest,
+                   msync,
+               }: Run|
+     -> Outcome {
         let configuration = case.work().join(format!("fsx-{seed}.toml"));
         let sizes = format!("\n[opsize]\nmin = 1\nmax = {largest}\nalign = 1\n");
-        fs::write(&configuration, format!("flen = {length}\nnomsyncafterwrite = {}\n{WEIGHTS}{sizes}", !msync))?;
+        fs::write(
+            &configuration,
+            format!(
+                "flen = {length}\nnomsyncafterwrite = {}\n{WEIGHTS}{sizes}",
+                !msync
+            ),
+        )?;
         let artifacts = case.dir(&format!("artifacts-{seed}"))?;
         let output = Cmd::new(tool("fsx"))
             .arg("-f")
@@ -71,20 +113,32 @@ fn exercise(case: &Case, name: &str, operations: u64, options: &[&str]) -> Outco
             .limit(Duration::from_secs(240))
             .run()?;
         if !output.status.success() {
-            return Err(Failure::new(format!("seed {seed}, file of up to {length}: {}", output.describe())));
+            return Err(Failure::new(format!(
+                "seed {seed}, file of up to {length}: {}",
+                output.describe()
+            )));
         }
-        ensure!(output.text().contains("All operations completed A-OK!"), "seed {seed}: {}", output.describe());
+        ensure!(
+            output.text().contains("All operations completed A-OK!"),
+            "seed {seed}: {}",
+            output.describe()
+        );
         Ok(())
     };
     // Two at a time: they share the daemon's memory and its packs.
     for pair in RUNS.chunks(2) {
         std::thread::scope(|scope| {
             let workers: Vec<_> = pair.iter().map(|one| scope.spawn(|| run(*one))).collect();
-            workers.into_iter().try_for_each(|worker| worker.join().expect("a run panicked"))
+            workers
+                .into_iter()
+                .try_for_each(|worker| worker.join().expect("a run panicked"))
         })?;
     }
     let total = operations * RUNS.len() as u64;
-    note(format!("{total} operations, seeds {:?}", RUNS.map(|run| run.seed)));
+    note(format!(
+        "{total} operations, seeds {:?}",
+        RUNS.map(|run| run.seed)
+    ));
     tally(&format!("{name}: operations"), total, total, 0);
     fs.finish()
 }

@@ -33,7 +33,11 @@ fn main() -> ExitCode {
 }
 
 /// Runs all tests in a directory; returns the verdict of each and the whole output.
-fn run(configuration: &Path, directory: &Path, elsewhere: &Path) -> Outcome<(BTreeMap<String, String>, String)> {
+fn run(
+    configuration: &Path,
+    directory: &Path,
+    elsewhere: &Path,
+) -> Outcome<(BTreeMap<String, String>, String)> {
     let output = Cmd::new(tool("pjdfstest"))
         .arg("-c")
         .arg(configuration)
@@ -47,7 +51,10 @@ fn run(configuration: &Path, directory: &Path, elsewhere: &Path) -> Outcome<(BTr
         .run()?
         .text();
     let mut verdicts = BTreeMap::new();
-    for line in output.lines().filter(|line| !line.starts_with(char::is_whitespace)) {
+    for line in output
+        .lines()
+        .filter(|line| !line.starts_with(char::is_whitespace))
+    {
         if let Some((name, verdict)) = line.rsplit_once(' ')
             && ["ok", "FAILED", "skipped"].contains(&verdict)
         {
@@ -55,12 +62,19 @@ fn run(configuration: &Path, directory: &Path, elsewhere: &Path) -> Outcome<(BTr
         }
     }
     // A run that broke off must not look like one with few tests.
-    ensure!(output.contains("Summary:"), "pjdfstest did not finish in {}:\n{output}", directory.display());
+    ensure!(
+        output.contains("Summary:"),
+        "pjdfstest did not finish in {}:\n{output}",
+        directory.display()
+    );
     Ok((verdicts, output))
 }
 
 fn count(verdicts: &BTreeMap<String, String>, wanted: &str) -> u64 {
-    verdicts.values().filter(|verdict| *verdict == wanted).count() as u64
+    verdicts
+        .values()
+        .filter(|verdict| *verdict == wanted)
+        .count() as u64
 }
 
 fn compare(case: &Case) -> Outcome {
@@ -77,22 +91,34 @@ fn compare(case: &Case) -> Outcome {
     let ((there, reference_output), (here, output)) = (there?, here?);
     if count(&there, "ok") < 380 {
         println!("{reference_output}");
-        return Err(Failure::new("fewer tests than expected pass on ext4; is the set-up complete?"));
+        return Err(Failure::new(
+            "fewer tests than expected pass on ext4; is the set-up complete?",
+        ));
     }
 
     let broken: Vec<&String> = there
         .iter()
-        .filter(|(name, verdict)| *verdict == "ok" && here.get(*name).map(String::as_str) != Some("ok"))
+        .filter(|(name, verdict)| {
+            *verdict == "ok" && here.get(*name).map(String::as_str) != Some("ok")
+        })
         .map(|(name, _)| name)
         .collect();
     for (name, verdicts) in [("pjdfstest on ext4", &there), ("pjdfstest here", &here)] {
         let (passed, failed) = (count(verdicts, "ok"), count(verdicts, "FAILED"));
-        note(format!("{name}: {} executed, {passed} passed, {} not run", passed + failed, count(verdicts, "skipped")));
+        note(format!(
+            "{name}: {} executed, {passed} passed, {} not run",
+            passed + failed,
+            count(verdicts, "skipped")
+        ));
         tally(name, passed + failed, passed, count(verdicts, "skipped"));
     }
     if !broken.is_empty() {
         println!("{output}");
     }
-    ensure!(broken.is_empty(), "{} tests pass on ext4 but not here: {broken:#?}", broken.len());
+    ensure!(
+        broken.is_empty(),
+        "{} tests pass on ext4 but not here: {broken:#?}",
+        broken.len()
+    );
     fs.finish()
 }

@@ -7,21 +7,39 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use shale_tests::{
-    Case, Cmd, Fs, Need, Outcome, Sample, Suite, ensure, ensure_eq, note, python, read_tree, same_trees, script,
+    Case, Cmd, Fs, Need, Outcome, Sample, Suite, ensure, ensure_eq, note, python, read_tree,
+    same_trees, script,
 };
 
 fn main() -> ExitCode {
-    let mut suite = Suite::new("programs").need(Need::File(python())).limit(Duration::from_secs(240));
+    let mut suite = Suite::new("programs")
+        .need(Need::File(python()))
+        .limit(Duration::from_secs(240));
     for command in [
-        "ncdump", "nccopy", "h5dump", "h5repack", "h5diff", "cp", "rsync", "tar", "git", "sqlite3", "setfacl",
-        "mpicc.mpich", "mpiexec.mpich",
+        "ncdump",
+        "nccopy",
+        "h5dump",
+        "h5repack",
+        "h5diff",
+        "cp",
+        "rsync",
+        "tar",
+        "git",
+        "sqlite3",
+        "setfacl",
+        "mpicc.mpich",
+        "mpiexec.mpich",
     ] {
         suite = suite.need(Need::Command(command));
     }
     suite
-        .test("netcdf4_python", |case| both_in_python(case, "netcdf_files.py", true))
+        .test("netcdf4_python", |case| {
+            both_in_python(case, "netcdf_files.py", true)
+        })
         .test("h5py", |case| both_in_python(case, "hdf5_files.py", false))
-        .test("xarray", |case| both_in_python(case, "xarray_files.py", false))
+        .test("xarray", |case| {
+            both_in_python(case, "xarray_files.py", false)
+        })
         .test("ncdump_and_nccopy", netcdf_tools)
         .test("h5dump_and_h5repack", hdf5_tools)
         .test("cp_archive", cp_archive)
@@ -35,7 +53,11 @@ fn main() -> ExitCode {
 }
 
 fn in_python(name: &str, directory: &Path) -> Outcome<String> {
-    Cmd::new(python()).arg(script(name)).arg(directory).limit(Duration::from_secs(180)).ok()
+    Cmd::new(python())
+        .arg(script(name))
+        .arg(directory)
+        .limit(Duration::from_secs(180))
+        .ok()
 }
 
 /// A directory on the host and one on the file system under test.
@@ -50,7 +72,9 @@ fn two_places(case: &Case) -> Outcome<(PathBuf, Fs, PathBuf)> {
 /// Fails unless both directories hold the same files with the same bytes.
 fn same_files(here: &Path, host: &Path) -> Outcome<usize> {
     let strip = |tree: std::collections::BTreeMap<PathBuf, shale_tests::Entry>| {
-        tree.into_iter().map(|(path, entry)| (path, entry.timeless())).collect()
+        tree.into_iter()
+            .map(|(path, entry)| (path, entry.timeless()))
+            .collect()
     };
     let expected = strip(read_tree(host)?);
     same_trees(&strip(read_tree(here)?), &expected)?;
@@ -64,35 +88,83 @@ fn both_in_python(case: &Case, name: &str, bytes: bool) -> Outcome {
     let (expected, found) = std::thread::scope(|scope| {
         let expected = scope.spawn(|| in_python(name, &host));
         let found = in_python(name, &here);
-        (expected.join().expect("the run on the host panicked"), found)
+        (
+            expected.join().expect("the run on the host panicked"),
+            found,
+        )
     });
     let (expected, found) = (expected?, found?);
-    ensure!(expected.len() > 100, "the script printed too little: {expected}");
-    ensure!(found == expected, "values differ:\n--- here\n{found}\n--- on the host\n{expected}");
+    ensure!(
+        expected.len() > 100,
+        "the script printed too little: {expected}"
+    );
+    ensure!(
+        found == expected,
+        "values differ:\n--- here\n{found}\n--- on the host\n{expected}"
+    );
     if bytes {
         same_files(&here, &host)?;
     }
     let before = read_tree(&here)?;
     fs.refresh()?;
     same_trees(&read_tree(&here)?, &before)?;
-    note(format!("{} values compared", expected.matches('"').count() / 2));
+    note(format!(
+        "{} values compared",
+        expected.matches('"').count() / 2
+    ));
     fs.finish()
 }
 
 fn netcdf_tools(case: &Case) -> Outcome {
     let (host, fs, here) = two_places(case)?;
     in_python("netcdf_files.py", &host)?;
-    Cmd::shell("cp \"$HOST\"/*.nc \"$HERE\"/").env("HOST", &host).env("HERE", &here).ok()?;
+    Cmd::shell("cp \"$HOST\"/*.nc \"$HERE\"/")
+        .env("HOST", &host)
+        .env("HERE", &here)
+        .ok()?;
     let mut dumps = 0;
-    for name in ["classic.nc", "cdf2.nc", "cdf5.nc", "nc4-contiguous.nc", "nc4-deflated.nc"] {
+    for name in [
+        "classic.nc",
+        "cdf2.nc",
+        "cdf5.nc",
+        "nc4-contiguous.nc",
+        "nc4-deflated.nc",
+    ] {
         for place in [&host, &here] {
-            Cmd::new("nccopy").args(["-k", "nc4", "-d", "5", "-s", name, &format!("packed-{name}")]).cwd(place).ok()?;
-            Cmd::new("nccopy").args(["-k", "cdf5", "-u", name, &format!("plain-{name}")]).cwd(place).ok()?;
+            Cmd::new("nccopy")
+                .args([
+                    "-k",
+                    "nc4",
+                    "-d",
+                    "5",
+                    "-s",
+                    name,
+                    &format!("packed-{name}"),
+                ])
+                .cwd(place)
+                .ok()?;
+            Cmd::new("nccopy")
+                .args(["-k", "cdf5", "-u", name, &format!("plain-{name}")])
+                .cwd(place)
+                .ok()?;
         }
-        for file in [name.to_string(), format!("packed-{name}"), format!("plain-{name}")] {
-            let dump = |place: &Path| Cmd::new("ncdump").args(["-p", "9,17", &file]).cwd(place).ok();
+        for file in [
+            name.to_string(),
+            format!("packed-{name}"),
+            format!("plain-{name}"),
+        ] {
+            let dump = |place: &Path| {
+                Cmd::new("ncdump")
+                    .args(["-p", "9,17", &file])
+                    .cwd(place)
+                    .ok()
+            };
             let (expected, found) = (dump(&host)?, dump(&here)?);
-            ensure!(expected.len() > 100_000, "{file}: a dump of {} bytes", expected.len());
+            ensure!(
+                expected.len() > 100_000,
+                "{file}: a dump of {} bytes",
+                expected.len()
+            );
             ensure!(found == expected, "ncdump of {file} differs");
             dumps += 1;
         }
@@ -104,19 +176,41 @@ fn netcdf_tools(case: &Case) -> Outcome {
 fn hdf5_tools(case: &Case) -> Outcome {
     let (host, fs, here) = two_places(case)?;
     in_python("hdf5_files.py", &host)?;
-    Cmd::shell("cp \"$HOST\"/grown.h5 \"$HERE\"/").env("HOST", &host).env("HERE", &here).ok()?;
+    Cmd::shell("cp \"$HOST\"/grown.h5 \"$HERE\"/")
+        .env("HOST", &host)
+        .env("HERE", &here)
+        .ok()?;
     for place in [&host, &here] {
-        Cmd::new("h5repack").args(["-f", "SHUF", "-f", "GZIP=6", "grown.h5", "packed.h5"]).cwd(place).ok()?;
-        Cmd::new("h5repack").args(["-l", "CONTI", "-f", "NONE", "packed.h5", "plain.h5"]).cwd(place).ok()?;
-        Cmd::new("h5diff").args(["grown.h5", "packed.h5"]).cwd(place).ok()?;
-        Cmd::new("h5diff").args(["grown.h5", "plain.h5"]).cwd(place).ok()?;
+        Cmd::new("h5repack")
+            .args(["-f", "SHUF", "-f", "GZIP=6", "grown.h5", "packed.h5"])
+            .cwd(place)
+            .ok()?;
+        Cmd::new("h5repack")
+            .args(["-l", "CONTI", "-f", "NONE", "packed.h5", "plain.h5"])
+            .cwd(place)
+            .ok()?;
+        Cmd::new("h5diff")
+            .args(["grown.h5", "packed.h5"])
+            .cwd(place)
+            .ok()?;
+        Cmd::new("h5diff")
+            .args(["grown.h5", "plain.h5"])
+            .cwd(place)
+            .ok()?;
     }
     for file in ["grown.h5", "packed.h5", "plain.h5"] {
         let dump = |place: &Path| Cmd::new("h5dump").arg(file).cwd(place).ok();
         let (expected, found) = (dump(&host)?, dump(&here)?);
-        ensure!(expected.len() > 100_000, "{file}: a dump of {} bytes", expected.len());
+        ensure!(
+            expected.len() > 100_000,
+            "{file}: a dump of {} bytes",
+            expected.len()
+        );
         ensure!(found == expected, "h5dump of {file} differs");
-        Cmd::new("h5diff").arg(host.join(file)).arg(here.join(file)).ok()?;
+        Cmd::new("h5diff")
+            .arg(host.join(file))
+            .arg(here.join(file))
+            .ok()?;
     }
     fs.finish()
 }
@@ -129,8 +223,16 @@ fn sample(case: &Case) -> Outcome<PathBuf> {
         .env("T", &tree)
         .ok()?;
     let found = read_tree(&tree)?;
-    let acls = found.values().filter(|entry| entry.xattrs.contains_key("system.posix_acl_access".as_ref() as &std::ffi::OsStr));
-    ensure_eq!(acls.count(), 2, "files with an ACL; does the host's file system support them?");
+    let acls = found.values().filter(|entry| {
+        entry
+            .xattrs
+            .contains_key("system.posix_acl_access".as_ref() as &std::ffi::OsStr)
+    });
+    ensure_eq!(
+        acls.count(),
+        2,
+        "files with an ACL; does the host's file system support them?"
+    );
     Ok(tree)
 }
 
@@ -140,14 +242,26 @@ fn cp_archive(case: &Case) -> Outcome {
     let mut fs = case.fs()?;
     Cmd::new("cp").arg("-a").arg(&tree).arg(fs.path()).ok()?;
     same_trees(&read_tree(&fs.at("tree"))?, &expected)?;
-    Cmd::new("cp").arg("-a").arg(fs.at("tree")).arg(fs.at("again")).ok()?;
+    Cmd::new("cp")
+        .arg("-a")
+        .arg(fs.at("tree"))
+        .arg(fs.at("again"))
+        .ok()?;
     same_trees(&read_tree(&fs.at("again"))?, &expected)?;
     fs.refresh()?;
     same_trees(&read_tree(&fs.at("tree"))?, &expected)?;
     let back = case.work().join("back");
-    Cmd::new("cp").arg("-a").arg(fs.at("again")).arg(&back).ok()?;
+    Cmd::new("cp")
+        .arg("-a")
+        .arg(fs.at("again"))
+        .arg(&back)
+        .ok()?;
     same_trees(&read_tree(&back)?, &expected)?;
-    Cmd::new("rm").arg("-rf").arg(fs.at("tree")).arg(fs.at("again")).ok()?;
+    Cmd::new("rm")
+        .arg("-rf")
+        .arg(fs.at("tree"))
+        .arg(fs.at("again"))
+        .ok()?;
     fs.finish()
 }
 
@@ -161,12 +275,26 @@ fn cp_sparse(case: &Case) -> Outcome {
     file.set_len(100 << 20)?;
     drop(file);
     for (option, name) in [("--sparse=always", "always"), ("--sparse=auto", "auto")] {
-        Cmd::new("cp").arg(option).arg(host.join("sparse")).arg(here.join(name)).ok()?;
-        Cmd::new("cp").arg(option).arg(here.join(name)).arg(here.join(format!("{name}-again"))).ok()?;
+        Cmd::new("cp")
+            .arg(option)
+            .arg(host.join("sparse"))
+            .arg(here.join(name))
+            .ok()?;
+        Cmd::new("cp")
+            .arg(option)
+            .arg(here.join(name))
+            .arg(here.join(format!("{name}-again")))
+            .ok()?;
         for copy in [name.to_string(), format!("{name}-again")] {
-            Cmd::new("cmp").arg(host.join("sparse")).arg(here.join(&copy)).ok()?;
+            Cmd::new("cmp")
+                .arg(host.join("sparse"))
+                .arg(here.join(&copy))
+                .ok()?;
             let used = fs::metadata(here.join(&copy))?.blocks() * 512;
-            ensure!(used < 8 << 20, "{copy} of 100 MiB of zeros occupies {used} bytes");
+            ensure!(
+                used < 8 << 20,
+                "{copy} of 100 MiB of zeros occupies {used} bytes"
+            );
         }
     }
     fs.finish()
@@ -179,19 +307,31 @@ fn rsync_archive(case: &Case) -> Outcome {
     let copy = fs.at("copy");
     let rsync = |from: &Path, to: &Path, extra: &[&str]| {
         let from = format!("{}/", from.display());
-        Cmd::new("rsync").args(["-aHAX", "--delete", "--itemize-changes"]).args(extra).arg(from).arg(to).ok()
+        Cmd::new("rsync")
+            .args(["-aHAX", "--delete", "--itemize-changes"])
+            .args(extra)
+            .arg(from)
+            .arg(to)
+            .ok()
     };
     rsync(&tree, &copy, &[])?;
     same_trees(&read_tree(&copy)?, &expected)?;
     fs.refresh()?;
     let changes = rsync(&tree, &copy, &["--checksum"])?;
-    ensure!(changes.trim().is_empty(), "a second rsync finds changes: {changes}");
+    ensure!(
+        changes.trim().is_empty(),
+        "a second rsync finds changes: {changes}"
+    );
     // A change in the middle, sent as a delta into the existing file.
     let mut bytes = fs::read(tree.join("plain/noise-9"))?;
     bytes[1_500_000] ^= 0xff;
     fs::write(tree.join("plain/noise-9"), bytes)?;
     fs::remove_file(tree.join("plain/noise-3"))?;
-    rsync(&tree, &copy, &["--no-whole-file", "--inplace", "--checksum"])?;
+    rsync(
+        &tree,
+        &copy,
+        &["--no-whole-file", "--inplace", "--checksum"],
+    )?;
     // In place, rsync touches the directory after setting its time; the next run sets it right.
     rsync(&tree, &copy, &[])?;
     same_trees(&read_tree(&copy)?, &read_tree(&tree)?)?;
@@ -206,19 +346,52 @@ fn tar_with_attributes(case: &Case) -> Outcome {
     // tar has no way to store a socket.
     fs::remove_file(tree.join("special/socket"))?;
     let mut fs = case.fs()?;
-    let options = ["--xattrs", "--xattrs-include=*", "--acls", "--sparse", "--format=posix", "--numeric-owner"];
+    let options = [
+        "--xattrs",
+        "--xattrs-include=*",
+        "--acls",
+        "--sparse",
+        "--format=posix",
+        "--numeric-owner",
+    ];
     let archive = fs.at("tree.tar");
-    Cmd::new("tar").args(options).arg("-cf").arg(&archive).arg("-C").arg(&tree).arg(".").ok()?;
+    Cmd::new("tar")
+        .args(options)
+        .arg("-cf")
+        .arg(&archive)
+        .arg("-C")
+        .arg(&tree)
+        .arg(".")
+        .ok()?;
     fs::create_dir(fs.at("copy"))?;
-    Cmd::new("tar").args(options).args(["-p", "--same-owner", "-xf"]).arg(&archive).arg("-C").arg(fs.at("copy")).ok()?;
+    Cmd::new("tar")
+        .args(options)
+        .args(["-p", "--same-owner", "-xf"])
+        .arg(&archive)
+        .arg("-C")
+        .arg(fs.at("copy"))
+        .ok()?;
     fs.refresh()?;
     let expected = read_tree(&tree)?;
     same_trees(&read_tree(&fs.at("copy"))?, &expected)?;
     // Made on the mount, unpacked on the host.
     let second = case.work().join("second.tar");
     let back = case.dir("back")?;
-    Cmd::new("tar").args(options).arg("-cf").arg(&second).arg("-C").arg(fs.at("copy")).arg(".").ok()?;
-    Cmd::new("tar").args(options).args(["-p", "--same-owner", "-xf"]).arg(&second).arg("-C").arg(&back).ok()?;
+    Cmd::new("tar")
+        .args(options)
+        .arg("-cf")
+        .arg(&second)
+        .arg("-C")
+        .arg(fs.at("copy"))
+        .arg(".")
+        .ok()?;
+    Cmd::new("tar")
+        .args(options)
+        .args(["-p", "--same-owner", "-xf"])
+        .arg(&second)
+        .arg("-C")
+        .arg(&back)
+        .ok()?;
     same_trees(&read_tree(&back)?, &expected)?;
     fs.finish()
 }
@@ -227,10 +400,15 @@ fn git(case: &Case) -> Outcome {
     let (host, mut fs, here) = two_places(case)?;
     let work = |place: &Path| Cmd::new(script("git_work.sh")).arg(place).ok();
     let (expected, found) = (work(&host)?, work(&here)?);
-    ensure!(expected.lines().count() >= 6, "the script printed too little: {expected}");
+    ensure!(
+        expected.lines().count() >= 6,
+        "the script printed too little: {expected}"
+    );
     ensure_eq!(found, expected, "object ids and checksums");
     fs.refresh()?;
-    let again = Cmd::new("git").args(["-c", "safe.directory=*", "fsck", "--full", "--strict"]).cwd(here.join("clone"));
+    let again = Cmd::new("git")
+        .args(["-c", "safe.directory=*", "fsck", "--full", "--strict"])
+        .cwd(here.join("clone"));
     again.ok()?;
     fs.finish()
 }
@@ -238,14 +416,25 @@ fn git(case: &Case) -> Outcome {
 fn sqlite(case: &Case) -> Outcome {
     let (host, mut fs, here) = two_places(case)?;
     for place in [&host, &here] {
-        ensure_eq!(in_python("sqlite_wal.py", place)?.trim(), "ok", "integrity_check in {}", place.display());
+        ensure_eq!(
+            in_python("sqlite_wal.py", place)?.trim(),
+            "ok",
+            "integrity_check in {}",
+            place.display()
+        );
     }
     fs.refresh()?;
     let dump = |place: &Path| {
-        Cmd::new("sqlite3").arg(place.join("bank.db")).arg("PRAGMA integrity_check; SELECT * FROM transfers; SELECT * FROM accounts;").ok()
+        Cmd::new("sqlite3")
+            .arg(place.join("bank.db"))
+            .arg("PRAGMA integrity_check; SELECT * FROM transfers; SELECT * FROM accounts;")
+            .ok()
     };
     let (expected, found) = (dump(&host)?, dump(&here)?);
-    ensure!(expected.starts_with("ok\n") && expected.lines().count() > 400, "the dump is too short");
+    ensure!(
+        expected.starts_with("ok\n") && expected.lines().count() > 400,
+        "the dump is too short"
+    );
     ensure!(found == expected, "the databases differ");
     fs.finish()
 }
@@ -253,13 +442,30 @@ fn sqlite(case: &Case) -> Outcome {
 fn mpi(case: &Case) -> Outcome {
     let (host, mut fs, here) = two_places(case)?;
     let program = case.work().join("shared_file");
-    Cmd::new("mpicc.mpich").args(["-O1", "-Wall", "-o"]).arg(&program).arg(script("shared_file.c")).ok()?;
+    Cmd::new("mpicc.mpich")
+        .args(["-O1", "-Wall", "-o"])
+        .arg(&program)
+        .arg(script("shared_file.c"))
+        .ok()?;
     for place in [&host, &here] {
-        let output = Cmd::new("mpiexec.mpich").args(["-n", "4"]).arg(&program).arg(place.join("shared.dat")).ok()?;
-        ensure!(output.contains("4 ranks") && output.contains("all right"), "mpiexec said: {output}");
+        let output = Cmd::new("mpiexec.mpich")
+            .args(["-n", "4"])
+            .arg(&program)
+            .arg(place.join("shared.dat"))
+            .ok()?;
+        ensure!(
+            output.contains("4 ranks") && output.contains("all right"),
+            "mpiexec said: {output}"
+        );
     }
-    Cmd::new("cmp").arg(host.join("shared.dat")).arg(here.join("shared.dat")).ok()?;
+    Cmd::new("cmp")
+        .arg(host.join("shared.dat"))
+        .arg(here.join("shared.dat"))
+        .ok()?;
     fs.refresh()?;
-    Cmd::new("cmp").arg(host.join("shared.dat")).arg(here.join("shared.dat")).ok()?;
+    Cmd::new("cmp")
+        .arg(host.join("shared.dat"))
+        .arg(here.join("shared.dat"))
+        .ok()?;
     fs.finish()
 }

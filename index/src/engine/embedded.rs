@@ -29,6 +29,9 @@ use crate::kv::{Found, Kv, Lease, Outcome, Txn, Version, Versioned, Want};
 
 const EEXIST: i32 = 17;
 
+/// Sees the keys of a dump.
+pub type Visitor<'a> = dyn FnMut(&[u8], &Versioned) -> Result<(), Error> + 'a;
+
 /// The embedded engine.
 #[derive(Debug)]
 pub struct Embedded {
@@ -118,10 +121,7 @@ impl Embedded {
     ///
     /// # Errors
     /// The first that `visit` answers, or as [`Kv::get_many`].
-    pub fn dump(
-        &self,
-        visit: &mut dyn FnMut(&[u8], &Versioned) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+    pub fn dump(&self, visit: &mut Visitor<'_>) -> Result<(), Error> {
         self.shared.walk(&mut |key, slot| match slot.live() {
             Some(value) => visit(key, &value),
             None => Ok(()),

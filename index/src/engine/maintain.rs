@@ -23,6 +23,9 @@ const STEP: usize = 256;
 /// A view that has failed this often is replaced by one in memory.
 const MAX_REBUILDS: u32 = 3;
 
+/// Sees the keys of a walk.
+type Visit<'a> = dyn FnMut(&[u8], &Slot) -> Result<(), Error> + 'a;
+
 /// What only the one who maintains may touch.
 #[derive(Debug)]
 pub(crate) struct Maintenance {
@@ -174,10 +177,7 @@ impl Shared {
     }
 
     /// Walks over all live keys without stopping commits. Each step is consistent in itself.
-    pub(crate) fn walk(
-        &self,
-        visit: &mut dyn FnMut(&[u8], &Slot) -> Result<(), Error>,
-    ) -> Result<(), Error> {
+    pub(crate) fn walk(&self, visit: &mut Visit<'_>) -> Result<(), Error> {
         walk(visit, |from| {
             self.read(|tables| tables.range(from, &TOP, STEP))
         })
@@ -314,7 +314,7 @@ impl Shared {
 
 /// Visits what `read` answers for one starting key after the other.
 fn walk(
-    visit: &mut dyn FnMut(&[u8], &Slot) -> Result<(), Error>,
+    visit: &mut Visit<'_>,
     mut read: impl FnMut(&[u8]) -> Result<Vec<(Vec<u8>, Slot)>, Error>,
 ) -> Result<(), Error> {
     let mut from = Vec::new();

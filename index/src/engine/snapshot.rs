@@ -49,6 +49,9 @@ pub(crate) fn path_of(version: Version) -> PathBuf {
     files::numbered(PREFIX, version)
 }
 
+/// Who takes the keys of a snapshot.
+pub(crate) type Take<'a> = dyn FnMut(&[u8], Slot) -> Result<(), Error> + 'a;
+
 /// What a whole snapshot holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Summary {
@@ -218,7 +221,7 @@ pub(crate) fn peek(backing: &dyn Backing, version: Version) -> Result<Summary, E
 pub(crate) fn load(
     backing: &dyn Backing,
     version: Version,
-    visit: &mut dyn FnMut(&[u8], Slot) -> Result<(), Error>,
+    visit: &mut Take<'_>,
 ) -> Result<Summary, Error> {
     let path = path_of(version);
     let file = backing
@@ -302,10 +305,7 @@ pub(crate) fn load(
 }
 
 /// Hands out the entries of a block and counts them; `None` when they do not decode.
-fn read_block(
-    block: &[u8],
-    visit: &mut dyn FnMut(&[u8], Slot) -> Result<(), Error>,
-) -> Result<Option<u32>, Error> {
+fn read_block(block: &[u8], visit: &mut Take<'_>) -> Result<Option<u32>, Error> {
     let mut reader = Reader::new(block);
     let mut count = 0;
     while !reader.is_empty() {

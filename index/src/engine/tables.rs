@@ -45,12 +45,7 @@ impl Tables {
     }
 
     /// Visits the live keys of a range in order until `visit` answers false.
-    fn walk(
-        &self,
-        start: &[u8],
-        end: &[u8],
-        visit: &mut dyn FnMut(&[u8], Found<'_>) -> Result<bool, Fault>,
-    ) -> Result<(), Fault> {
+    fn walk(&self, start: &[u8], end: &[u8], visit: &mut Visit<'_>) -> Result<(), Fault> {
         if start >= end {
             return Ok(());
         }
@@ -128,6 +123,9 @@ impl State for Tables {
         Ok(found)
     }
 }
+
+/// Sees live keys and says whether to go on.
+type Visit<'a> = dyn FnMut(&[u8], Found<'_>) -> Result<bool, Fault> + 'a;
 
 /// A live key, its value not yet fetched.
 enum Found<'a> {

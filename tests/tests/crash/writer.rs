@@ -52,7 +52,12 @@ impl Writer {
         for directory in ["a", "b"] {
             fs::create_dir_all(top.join(directory))?;
         }
-        for directory in [&top, &top.join("a"), &top.join("b"), top.parent().doing("the parent")?] {
+        for directory in [
+            &top,
+            &top.join("a"),
+            &top.join("b"),
+            top.parent().doing("the parent")?,
+        ] {
             File::open(directory)?.sync_all()?;
         }
         Ok(Writer {
@@ -77,7 +82,10 @@ impl Writer {
                 return if stop.load(Ordering::SeqCst) {
                     Ok(())
                 } else {
-                    Err(Failure::new(format!("{}: an error before the kill: {error}", self.top.display())))
+                    Err(Failure::new(format!(
+                        "{}: an error before the kill: {error}",
+                        self.top.display()
+                    )))
                 };
             }
         }
@@ -85,7 +93,9 @@ impl Writer {
     }
 
     fn step(&mut self) -> io::Result<()> {
-        let living: Vec<usize> = (0..self.files.len()).filter(|i| self.files[*i].name.is_some()).collect();
+        let living: Vec<usize> = (0..self.files.len())
+            .filter(|i| self.files[*i].name.is_some())
+            .collect();
         if living.len() < 4 {
             return self.create();
         }
@@ -109,11 +119,15 @@ impl Writer {
     }
 
     fn path(&self, index: usize) -> PathBuf {
-        self.top.join(self.files[index].name.as_deref().unwrap_or(Path::new("")))
+        self.top
+            .join(self.files[index].name.as_deref().unwrap_or(Path::new("")))
     }
 
     fn open(&self, index: usize) -> io::Result<File> {
-        File::options().read(true).write(true).open(self.path(index))
+        File::options()
+            .read(true)
+            .write(true)
+            .open(self.path(index))
     }
 
     fn new_name(&mut self) -> PathBuf {
@@ -121,7 +135,11 @@ impl Writer {
         // Names are used again, by other files, on purpose.
         loop {
             let name = PathBuf::from(format!("{directory}/name-{}", self.rng.below(200)));
-            if self.files.iter().all(|file| file.name.as_ref() != Some(&name)) {
+            if self
+                .files
+                .iter()
+                .all(|file| file.name.as_ref() != Some(&name))
+            {
                 return name;
             }
         }
@@ -130,9 +148,16 @@ impl Writer {
     fn create(&mut self) -> io::Result<()> {
         let name = self.new_name();
         let index = self.add(name);
-        File::options().write(true).create_new(true).open(self.path(index))?;
+        File::options()
+            .write(true)
+            .create_new(true)
+            .open(self.path(index))?;
         self.append(index)?;
-        if self.rng.one_in(3) { self.sync(index) } else { Ok(()) }
+        if self.rng.one_in(3) {
+            self.sync(index)
+        } else {
+            Ok(())
+        }
     }
 
     fn add(&mut self, name: PathBuf) -> usize {
@@ -163,11 +188,17 @@ impl Writer {
         let version = self.version();
         let file = self.open(index)?;
         let tracked = &mut self.files[index];
-        tracked.log(format!("write version {version}, {length} bytes from block {first}"));
+        tracked.log(format!(
+            "write version {version}, {length} bytes from block {first}"
+        ));
         tracked.content.will_write(version, first, length);
         let bytes = blocks(tracked.content.file(), version, first, length);
         file.write_all_at(&bytes, first * BLOCK as u64)?;
-        if self.rng.one_in(6) { self.sync_handle(index, &file) } else { Ok(()) }
+        if self.rng.one_in(6) {
+            self.sync_handle(index, &file)
+        } else {
+            Ok(())
+        }
     }
 
     fn append(&mut self, index: usize) -> io::Result<()> {
@@ -259,7 +290,10 @@ impl Writer {
     fn replace(&mut self, index: usize) -> io::Result<()> {
         let name = self.new_name();
         let new = self.add(name);
-        File::options().write(true).create_new(true).open(self.path(new))?;
+        File::options()
+            .write(true)
+            .create_new(true)
+            .open(self.path(new))?;
         self.append(new)?;
         if !self.rng.one_in(4) {
             self.sync(new)?;
@@ -273,7 +307,11 @@ impl Writer {
         fs::rename(from, to)?;
         self.files[new].name = target;
         self.files[index].name = None;
-        if self.rng.one_in(2) { self.sync_directories() } else { Ok(()) }
+        if self.rng.one_in(2) {
+            self.sync_directories()
+        } else {
+            Ok(())
+        }
     }
 
     fn unlink(&mut self, index: usize) -> io::Result<()> {
@@ -296,17 +334,24 @@ impl Writer {
                 continue;
             };
             if let Some(other) = taken.insert(index, name.clone()) {
-                return Err(self.explain(index, format!("is at {} and at {}", other.display(), name.display())));
+                return Err(self.explain(
+                    index,
+                    format!("is at {} and at {}", other.display(), name.display()),
+                ));
             }
         }
         if !self.assign(&anonymous, &mut taken) {
-            let lost = (0..self.files.len()).find(|i| !self.files[*i].may_be_absent && !taken.contains_key(i));
+            let lost = (0..self.files.len())
+                .find(|i| !self.files[*i].may_be_absent && !taken.contains_key(i));
             return Err(match lost {
                 Some(index) => self.explain(index, "is gone although it was acknowledged".into()),
                 None => Failure::new(format!(
                     "{}: nothing explains the short or blank files {:?}",
                     self.top.display(),
-                    anonymous.iter().map(|(name, bytes)| (name, bytes.len())).collect::<Vec<_>>()
+                    anonymous
+                        .iter()
+                        .map(|(name, bytes)| (name, bytes.len()))
+                        .collect::<Vec<_>>()
                 )),
             });
         }
@@ -318,7 +363,11 @@ impl Writer {
         let mut kept = Vec::new();
         for (index, mut file) in std::mem::take(&mut self.files).into_iter().enumerate() {
             if let Some(name) = taken.get(&index) {
-                file.log(format!("recovered as {} with {} bytes", name.display(), file.content.size()));
+                file.log(format!(
+                    "recovered as {} with {} bytes",
+                    name.display(),
+                    file.content.size()
+                ));
                 file.name = Some(name.clone());
                 file.possible = BTreeSet::from([name.clone()]);
                 file.may_be_absent = false;
@@ -332,11 +381,20 @@ impl Writer {
 
     /// Which file this is by its contents; none if it is blank or too short to tell.
     fn identify(&self, name: &Path, bytes: &[u8]) -> Outcome<Option<usize>> {
-        let Some(block) = bytes.chunks(BLOCK).find(|block| block.iter().any(|byte| *byte != 0)) else {
+        let Some(block) = bytes
+            .chunks(BLOCK)
+            .find(|block| block.iter().any(|byte| *byte != 0))
+        else {
             return Ok(None);
         };
         let Some(number) = owner(block) else {
-            ensure!(bytes.len() < 16, "{}/{} holds garbage: {:02x?}", self.top.display(), name.display(), &block[..16]);
+            ensure!(
+                bytes.len() < 16,
+                "{}/{} holds garbage: {:02x?}",
+                self.top.display(),
+                name.display(),
+                &block[..16]
+            );
             return Ok(None);
         };
         let found = (0..self.files.len()).find(|index| self.files[*index].content.file() == number);
@@ -347,15 +405,23 @@ impl Writer {
         ))?;
         let possible = &self.files[index].possible;
         if !possible.contains(name) {
-            return Err(self.explain(index, format!("is at {}, possible are {possible:?}", name.display())));
+            return Err(self.explain(
+                index,
+                format!("is at {}, possible are {possible:?}", name.display()),
+            ));
         }
         Ok(Some(index))
     }
 
     /// Finds a file for every anonymous one, such that none that must exist is left over.
-    fn assign(&self, anonymous: &[(&PathBuf, &Vec<u8>)], taken: &mut BTreeMap<usize, PathBuf>) -> bool {
+    fn assign(
+        &self,
+        anonymous: &[(&PathBuf, &Vec<u8>)],
+        taken: &mut BTreeMap<usize, PathBuf>,
+    ) -> bool {
         let Some(((name, bytes), rest)) = anonymous.split_first() else {
-            return (0..self.files.len()).all(|i| self.files[i].may_be_absent || taken.contains_key(&i));
+            return (0..self.files.len())
+                .all(|i| self.files[i].may_be_absent || taken.contains_key(&i));
         };
         for index in 0..self.files.len() {
             let file = &self.files[index];

@@ -16,7 +16,11 @@ pub(crate) fn append_from_two_handles(case: &Case) -> Outcome {
     let mut expected = Vec::new();
     for line in 0..3000 {
         let text = format!("{line:05} {}\n", "x".repeat(line % 97));
-        if line % 3 == 0 { one.write_all(text.as_bytes())? } else { two.write_all(text.as_bytes())? }
+        if line % 3 == 0 {
+            one.write_all(text.as_bytes())?
+        } else {
+            two.write_all(text.as_bytes())?
+        }
         expected.extend(text.into_bytes());
     }
     // An append goes to the end even when the handle's position is elsewhere.
@@ -26,7 +30,10 @@ pub(crate) fn append_from_two_handles(case: &Case) -> Outcome {
     ensure!(fs::read(&path)? == expected, "appended contents differ");
     drop((one, two));
     fs.refresh()?;
-    ensure!(fs::read(&path)? == expected, "appended contents differ after a remount");
+    ensure!(
+        fs::read(&path)? == expected,
+        "appended contents differ after a remount"
+    );
     fs.finish()
 }
 
@@ -46,13 +53,22 @@ pub(crate) fn concurrent_appenders(case: &Case) -> Outcome {
                 })
             })
             .collect();
-        workers.into_iter().try_for_each(|worker| worker.join().expect("an appender panicked"))
+        workers
+            .into_iter()
+            .try_for_each(|worker| worker.join().expect("an appender panicked"))
     })?;
     let bytes = fs::read(&path)?;
-    ensure_eq!(bytes.len(), 400_000, "size after 4 x 1000 appends of 100 bytes");
+    ensure_eq!(
+        bytes.len(),
+        400_000,
+        "size after 4 x 1000 appends of 100 bytes"
+    );
     let mut counts = [0; 4];
     for record in bytes.chunks(100) {
-        ensure!(record.iter().all(|byte| *byte == record[0]), "two appends overlap");
+        ensure!(
+            record.iter().all(|byte| *byte == record[0]),
+            "two appends overlap"
+        );
         counts[usize::from(record[0])] += 1;
     }
     ensure_eq!(counts, [1000; 4], "records per appender");
@@ -66,11 +82,23 @@ pub(crate) fn open_with_truncation(case: &Case) -> Outcome {
     fs::write(&path, rng.bytes(3 << 20))?;
     let reader = File::open(&path)?;
     let writer = OpenOptions::new().write(true).truncate(true).open(&path)?;
-    ensure_eq!(reader.metadata()?.len(), 0, "size seen by a handle that was open before");
-    ensure_eq!(reader.read_at(&mut [0; 100], 0)?, 0, "bytes read after truncation");
+    ensure_eq!(
+        reader.metadata()?.len(),
+        0,
+        "size seen by a handle that was open before"
+    );
+    ensure_eq!(
+        reader.read_at(&mut [0; 100], 0)?,
+        0,
+        "bytes read after truncation"
+    );
     writer.write_all_at(b"new", 5)?;
     drop(writer);
-    ensure_eq!(fs::read(&path)?, b"\0\0\0\0\0new", "contents after truncation and a write");
+    ensure_eq!(
+        fs::read(&path)?,
+        b"\0\0\0\0\0new",
+        "contents after truncation and a write"
+    );
     fs.finish()
 }
 
@@ -88,19 +116,30 @@ pub(crate) fn direct_io(case: &Case) -> Outcome {
     let mut expected = rng.bytes(4 << 20);
     let mut room = Vec::new();
     let flags = OFlags::DIRECT.bits() as i32;
-    let direct = OpenOptions::new().read(true).write(true).create(true).custom_flags(flags).open(&path)?;
+    let direct = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .custom_flags(flags)
+        .open(&path)?;
     let buffered = OpenOptions::new().read(true).write(true).open(&path)?;
     let buffer = aligned(&mut room, expected.len());
     buffer.copy_from_slice(&expected);
     direct.write_all_at(buffer, 0)?;
-    ensure!(fs::read(&path)? == expected, "a buffered read differs from what was written directly");
+    ensure!(
+        fs::read(&path)? == expected,
+        "a buffered read differs from what was written directly"
+    );
 
     let patch = rng.bytes(10_000);
     buffered.write_all_at(&patch, 123_457)?;
     expected[123_457..133_457].copy_from_slice(&patch);
     let buffer = aligned(&mut room, 1 << 20);
     direct.read_exact_at(buffer, 0)?;
-    ensure!(buffer == &expected[..1 << 20], "a direct read misses what was written through the cache");
+    ensure!(
+        buffer == &expected[..1 << 20],
+        "a direct read misses what was written through the cache"
+    );
 
     let buffer = aligned(&mut room, 8192);
     rng.fill(buffer);
@@ -108,27 +147,54 @@ pub(crate) fn direct_io(case: &Case) -> Outcome {
     expected[2 << 20..(2 << 20) + 8192].copy_from_slice(buffer);
     let mut seen = vec![0; 16384];
     buffered.read_exact_at(&mut seen, (2 << 20) - 4096)?;
-    ensure!(seen == expected[(2 << 20) - 4096..(2 << 20) + 12288], "a stale page hides a direct write");
+    ensure!(
+        seen == expected[(2 << 20) - 4096..(2 << 20) + 12288],
+        "a stale page hides a direct write"
+    );
 
     // At the end of the file a direct read is short, as any read.
     buffered.set_len((4 << 20) - 1000)?;
     expected.truncate((4 << 20) - 1000);
     let buffer = aligned(&mut room, 8192);
-    ensure_eq!(direct.read_at(buffer, (4 << 20) - 4096)?, 3096, "direct read at the end");
+    ensure_eq!(
+        direct.read_at(buffer, (4 << 20) - 4096)?,
+        3096,
+        "direct read at the end"
+    );
     drop((direct, buffered));
     fs.refresh()?;
-    ensure!(fs::read(&path)? == expected, "contents differ after a remount");
+    ensure!(
+        fs::read(&path)? == expected,
+        "contents differ after a remount"
+    );
     fs.finish()
 }
 
 pub(crate) fn truncate_down_and_up(case: &Case) -> Outcome {
     let mut fs = case.fs()?;
     let mut rng = Rng::new(3);
-    for (index, cut) in [0u64, 1, 4095, 4096, 65_537, (1 << 20) - 1, 1 << 20, (2 << 20) + 12_345].iter().enumerate() {
+    for (index, cut) in [
+        0u64,
+        1,
+        4095,
+        4096,
+        65_537,
+        (1 << 20) - 1,
+        1 << 20,
+        (2 << 20) + 12_345,
+    ]
+    .iter()
+    .enumerate()
+    {
         for durable in [false, true] {
             let path = fs.at(&format!("file-{index}-{durable}"));
             let mut expected = rng.bytes(3 << 20);
-            let file = File::options().read(true).write(true).create(true).truncate(true).open(&path)?;
+            let file = File::options()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .open(&path)?;
             file.write_all_at(&expected, 0)?;
             if durable {
                 file.sync_all()?;
@@ -138,15 +204,37 @@ pub(crate) fn truncate_down_and_up(case: &Case) -> Outcome {
             expected[*cut as usize..].fill(0);
             file.write_all_at(b"tail", (3 << 20) - 4)?;
             expected[(3 << 20) - 4..].copy_from_slice(b"tail");
-            ensure!(fs::read(&path)? == expected, "cut at {cut} (durable: {durable}): contents differ");
+            ensure!(
+                fs::read(&path)? == expected,
+                "cut at {cut} (durable: {durable}): contents differ"
+            );
         }
     }
     fs.refresh()?;
-    for (index, cut) in [0u64, 1, 4095, 4096, 65_537, (1 << 20) - 1, 1 << 20, (2 << 20) + 12_345].iter().enumerate() {
+    for (index, cut) in [
+        0u64,
+        1,
+        4095,
+        4096,
+        65_537,
+        (1 << 20) - 1,
+        1 << 20,
+        (2 << 20) + 12_345,
+    ]
+    .iter()
+    .enumerate()
+    {
         let bytes = fs::read(fs.at(&format!("file-{index}-true")))?;
         let zeros = &bytes[*cut as usize..(3 << 20) - 4];
-        ensure!(zeros.iter().all(|byte| *byte == 0), "cut at {cut}: old bytes came back after a remount");
-        ensure_eq!(&bytes[(3 << 20) - 4..], b"tail", "cut at {cut}: tail after a remount");
+        ensure!(
+            zeros.iter().all(|byte| *byte == 0),
+            "cut at {cut}: old bytes came back after a remount"
+        );
+        ensure_eq!(
+            &bytes[(3 << 20) - 4..],
+            b"tail",
+            "cut at {cut}: tail after a remount"
+        );
     }
     fs.finish()
 }
@@ -154,7 +242,12 @@ pub(crate) fn truncate_down_and_up(case: &Case) -> Outcome {
 pub(crate) fn sparse_giants(case: &Case) -> Outcome {
     let mut fs = case.fs()?;
     let path = fs.at("giant");
-    let file = File::options().read(true).write(true).create(true).truncate(true).open(&path)?;
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(&path)?;
     let places = [0u64, (4 << 30) - 2, (4 << 30) + 1_000_000, 5 << 30, 1 << 40];
     for (index, place) in places.iter().enumerate() {
         file.write_all_at(format!("piece {index}").as_bytes(), *place)?;
@@ -164,17 +257,28 @@ pub(crate) fn sparse_giants(case: &Case) -> Outcome {
     for round in ["before", "after"] {
         let meta = fs::metadata(&path)?;
         ensure_eq!(meta.len(), (1 << 40) + 7, "size {round} the remount");
-        ensure!(meta.blocks() * 512 < 16 << 20, "{} blocks for five pieces", meta.blocks());
+        ensure!(
+            meta.blocks() * 512 < 16 << 20,
+            "{} blocks for five pieces",
+            meta.blocks()
+        );
         let mut file = File::open(&path)?;
         for (index, place) in places.iter().enumerate() {
             let mut seen = [0; 7];
             file.read_exact_at(&mut seen, *place)?;
-            ensure_eq!(seen, format!("piece {index}").as_bytes(), "at {place} {round} the remount");
+            ensure_eq!(
+                seen,
+                format!("piece {index}").as_bytes(),
+                "at {place} {round} the remount"
+            );
         }
         let mut hole = vec![1; 1 << 20];
         file.seek(SeekFrom::Start((3 << 30) + 17))?;
         file.read_exact(&mut hole)?;
-        ensure!(hole.iter().all(|byte| *byte == 0), "a hole does not read as zeros {round} the remount");
+        ensure!(
+            hole.iter().all(|byte| *byte == 0),
+            "a hole does not read as zeros {round} the remount"
+        );
         drop(file);
         if round == "before" {
             fs.refresh()?;
@@ -199,7 +303,10 @@ pub(crate) fn size_in_mid_write(case: &Case) -> Outcome {
         ensure_eq!(fs::metadata(&path)?.len(), size, "stat by name");
         let mut seen = vec![0; piece.len()];
         other.read_exact_at(&mut seen, size - piece.len() as u64)?;
-        ensure!(seen == piece, "another handle reads something else at step {step}");
+        ensure!(
+            seen == piece,
+            "another handle reads something else at step {step}"
+        );
         if step % 100 == 0 {
             let text = Cmd::new("stat").args(["-c", "%s"]).arg(&path).ok()?;
             ensure_eq!(text.trim(), size.to_string(), "stat from another process");
@@ -214,7 +321,12 @@ pub(crate) fn unlinked_but_open(case: &Case) -> Outcome {
     let path = fs.at("gone");
     let mut rng = Rng::new(5);
     let mut expected = rng.bytes(2 << 20);
-    let file = File::options().read(true).write(true).create(true).truncate(true).open(&path)?;
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(&path)?;
     file.write_all_at(&expected[..1 << 20], 0)?;
     fs::remove_file(&path)?;
     ensure!(!path.exists(), "the name is still there");
@@ -240,7 +352,10 @@ pub(crate) fn unlinked_but_open(case: &Case) -> Outcome {
     fs::create_dir(&directory)?;
     let handle = File::open(&directory)?;
     fs::remove_dir(&directory)?;
-    ensure!(handle.metadata()?.is_dir(), "an open removed directory is still a directory");
+    ensure!(
+        handle.metadata()?.is_dir(),
+        "an open removed directory is still a directory"
+    );
     drop(handle);
     fs.finish()
 }
@@ -255,7 +370,10 @@ pub(crate) fn replaced_but_open(case: &Case) -> Outcome {
         fs::rename(&new, &old)?;
         let mut seen = vec![0; 200_000];
         reader.read_exact_at(&mut seen, 0)?;
-        ensure!(seen == round.to_le_bytes().repeat(50_000), "round {round}: the old contents are gone");
+        ensure!(
+            seen == round.to_le_bytes().repeat(50_000),
+            "round {round}: the old contents are gone"
+        );
         ensure_eq!(reader.metadata()?.nlink(), 0, "links of the replaced file");
         ensure_eq!(fs::read(&old)?, b"replacement", "the new contents");
     }
@@ -271,7 +389,11 @@ pub(crate) fn nanosecond_times(case: &Case) -> Outcome {
     let accessed = SystemTime::UNIX_EPOCH + Duration::new(1_234_567_890, 123_456_789);
     let modified = SystemTime::UNIX_EPOCH + Duration::new(4_000_000_000, 999_999_999);
     for target in [&path, &directory] {
-        File::open(target)?.set_times(FileTimes::new().set_accessed(accessed).set_modified(modified))?;
+        File::open(target)?.set_times(
+            FileTimes::new()
+                .set_accessed(accessed)
+                .set_modified(modified),
+        )?;
     }
     for round in ["before", "after"] {
         for target in [&path, &directory] {
@@ -288,7 +410,10 @@ pub(crate) fn nanosecond_times(case: &Case) -> Outcome {
     // One of the two alone, and the change time follows.
     let before = fs::metadata(&path)?;
     let later = modified + Duration::from_nanos(1);
-    File::options().write(true).open(&path)?.set_modified(later)?;
+    File::options()
+        .write(true)
+        .open(&path)?
+        .set_modified(later)?;
     let after = fs::metadata(&path)?;
     ensure_eq!(after.modified()?, later, "mtime set alone");
     ensure_eq!(after.accessed()?, accessed, "atime when only mtime is set");
@@ -321,15 +446,26 @@ pub(crate) fn explicit_times_survive_writeback(case: &Case) -> Outcome {
     }
     // A write moves it on.
     let path = fs.at("file-7");
-    File::options().write(true).open(&path)?.write_all_at(b"x", 0)?;
-    ensure!(fs::metadata(&path)?.modified()? > then, "a write did not move mtime");
+    File::options()
+        .write(true)
+        .open(&path)?
+        .write_all_at(b"x", 0)?;
+    ensure!(
+        fs::metadata(&path)?.modified()? > then,
+        "a write did not move mtime"
+    );
     fs.finish()
 }
 
 pub(crate) fn small_pieces(case: &Case) -> Outcome {
     let mut fs = case.fs()?;
     let path = fs.at("file");
-    let mut file = File::options().read(true).write(true).create(true).truncate(true).open(&path)?;
+    let mut file = File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(&path)?;
     let mut expected = vec![0u8; 5 << 20];
     let mut rng = Rng::new(7);
     // Backwards, overlapping and unaligned, as header updates of netCDF are.
@@ -350,12 +486,18 @@ pub(crate) fn small_pieces(case: &Case) -> Outcome {
             let from = rng.below((expected.len() - 20_000) as u64) as usize;
             let mut seen = vec![0; 20_000];
             let got = file.read_at(&mut seen, from as u64)?;
-            ensure!(seen[..got] == expected[from..from + got], "step {step}: contents differ at {from}");
+            ensure!(
+                seen[..got] == expected[from..from + got],
+                "step {step}: contents differ at {from}"
+            );
         }
     }
     file.set_len(expected.len() as u64)?;
     drop(file);
     fs.refresh()?;
-    ensure!(fs::read(&path)? == expected, "contents differ after a remount");
+    ensure!(
+        fs::read(&path)? == expected,
+        "contents differ after a remount"
+    );
     fs.finish()
 }

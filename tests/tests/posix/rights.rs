@@ -19,14 +19,28 @@ fn chmod(path: &Path, mode: u32) -> Outcome {
 
 /// Runs a script with `$F` set to a path as another user; tells whether it succeeded.
 fn may(user: u32, script: &str, path: &Path) -> Outcome<bool> {
-    Ok(Cmd::shell(script).env("F", path).user(user, user).run()?.status.success())
+    Ok(Cmd::shell(script)
+        .env("F", path)
+        .user(user, user)
+        .run()?
+        .status
+        .success())
 }
 
 fn acl(path: &Path) -> Outcome<Vec<String>> {
-    let text = Cmd::new("getfacl").args(["--absolute-names", "--omit-header", "--numeric"]).arg(path).ok()?;
+    let text = Cmd::new("getfacl")
+        .args(["--absolute-names", "--omit-header", "--numeric"])
+        .arg(path)
+        .ok()?;
     let mut lines: Vec<String> = text
         .lines()
-        .map(|line| line.split('#').next().unwrap_or_default().trim().to_string())
+        .map(|line| {
+            line.split('#')
+                .next()
+                .unwrap_or_default()
+                .trim()
+                .to_string()
+        })
         .filter(|line| !line.is_empty())
         .collect();
     lines.sort();
@@ -37,7 +51,13 @@ pub(crate) fn default_acl_is_inherited(case: &Case) -> Outcome {
     let mut fs = case.fs()?;
     let top = fs.at("project");
     fs::create_dir(&top)?;
-    Cmd::new("setfacl").args(["-m", "u:12345:rwx,g:54321:r-x,d:u:12345:rwx,d:g:54321:r-x,d:o::---"]).arg(&top).ok()?;
+    Cmd::new("setfacl")
+        .args([
+            "-m",
+            "u:12345:rwx,g:54321:r-x,d:u:12345:rwx,d:g:54321:r-x,d:o::---",
+        ])
+        .arg(&top)
+        .ok()?;
     Cmd::shell("umask 077; mkdir \"$D/sub\"; echo x > \"$D/file\"; mkfifo \"$D/fifo\"; ln -s file \"$D/link\"; mkdir \"$D/sub/deeper\"")
         .env("D", &top)
         .ok()?;
@@ -56,22 +76,57 @@ pub(crate) fn default_acl_is_inherited(case: &Case) -> Outcome {
             "user:12345:rwx",
             "user::rwx",
         ];
-        ensure_eq!(acl(&top.join("sub"))?, directory, "ACL of a subdirectory {round} the remount");
-        ensure_eq!(acl(&top.join("sub/deeper"))?, directory, "ACL two levels down {round} the remount");
+        ensure_eq!(
+            acl(&top.join("sub"))?,
+            directory,
+            "ACL of a subdirectory {round} the remount"
+        );
+        ensure_eq!(
+            acl(&top.join("sub/deeper"))?,
+            directory,
+            "ACL two levels down {round} the remount"
+        );
         // The umask does not count where a default ACL exists; the mode of creat() does.
-        let file =
-            ["group:54321:r-x", "group::r-x", "mask::rw-", "other::---", "user:12345:rwx", "user::rw-"];
-        ensure_eq!(acl(&top.join("file"))?, file, "ACL of a file {round} the remount");
-        ensure_eq!(acl(&top.join("fifo"))?, file, "ACL of a fifo {round} the remount");
-        ensure_eq!(mode(&top.join("file"))?, 0o660, "mode of a file: the group bits show the mask");
+        let file = [
+            "group:54321:r-x",
+            "group::r-x",
+            "mask::rw-",
+            "other::---",
+            "user:12345:rwx",
+            "user::rw-",
+        ];
+        ensure_eq!(
+            acl(&top.join("file"))?,
+            file,
+            "ACL of a file {round} the remount"
+        );
+        ensure_eq!(
+            acl(&top.join("fifo"))?,
+            file,
+            "ACL of a fifo {round} the remount"
+        );
+        ensure_eq!(
+            mode(&top.join("file"))?,
+            0o660,
+            "mode of a file: the group bits show the mask"
+        );
         if round == "before" {
             fs.refresh()?;
         }
     }
     Cmd::new("setfacl").args(["-k"]).arg(&top).ok()?;
-    ensure!(!acl(&top)?.iter().any(|line| line.starts_with("default")), "the default ACL was not removed");
-    Cmd::shell("umask 077; echo x > \"$D/later\"").env("D", &top).ok()?;
-    ensure_eq!(mode(&top.join("later"))?, 0o600, "mode without a default ACL");
+    ensure!(
+        !acl(&top)?.iter().any(|line| line.starts_with("default")),
+        "the default ACL was not removed"
+    );
+    Cmd::shell("umask 077; echo x > \"$D/later\"")
+        .env("D", &top)
+        .ok()?;
+    ensure_eq!(
+        mode(&top.join("later"))?,
+        0o600,
+        "mode without a default ACL"
+    );
     fs.finish()
 }
 
@@ -82,19 +137,48 @@ pub(crate) fn acl_decides_access(case: &Case) -> Outcome {
     chmod(&path, 0o600)?;
     let (read, write) = ("cat \"$F\" > /dev/null", "echo x >> \"$F\"");
     ensure!(!may(OTHER, read, &path)?, "mode 0600 lets others read");
-    Cmd::new("setfacl").args(["-m", "u:12345:r--"]).arg(&path).ok()?;
-    ensure!(may(OTHER, read, &path)?, "an ACL entry does not give access");
-    ensure!(!may(OTHER, write, &path)?, "a read-only ACL entry lets write");
-    ensure!(!may(NOBODY, read, &path)?, "an ACL entry gives access to somebody else");
-    Cmd::new("setfacl").args(["-m", "u:12345:rw-"]).arg(&path).ok()?;
+    Cmd::new("setfacl")
+        .args(["-m", "u:12345:r--"])
+        .arg(&path)
+        .ok()?;
+    ensure!(
+        may(OTHER, read, &path)?,
+        "an ACL entry does not give access"
+    );
+    ensure!(
+        !may(OTHER, write, &path)?,
+        "a read-only ACL entry lets write"
+    );
+    ensure!(
+        !may(NOBODY, read, &path)?,
+        "an ACL entry gives access to somebody else"
+    );
+    Cmd::new("setfacl")
+        .args(["-m", "u:12345:rw-"])
+        .arg(&path)
+        .ok()?;
     ensure!(may(OTHER, write, &path)?, "an ACL entry does not let write");
     chmod(&path, 0o640)?;
-    ensure!(acl(&path)?.contains(&"mask::r--".to_string()), "chmod did not change the mask: {:?}", acl(&path)?);
-    ensure!(!may(OTHER, write, &path)?, "the mask does not limit an ACL entry");
+    ensure!(
+        acl(&path)?.contains(&"mask::r--".to_string()),
+        "chmod did not change the mask: {:?}",
+        acl(&path)?
+    );
+    ensure!(
+        !may(OTHER, write, &path)?,
+        "the mask does not limit an ACL entry"
+    );
     ensure!(may(OTHER, read, &path)?, "the mask takes too much");
     Cmd::new("setfacl").args(["-b"]).arg(&path).ok()?;
-    ensure_eq!(acl(&path)?, ["group::---", "other::---", "user::rw-"], "ACL after removing it");
-    ensure!(!may(OTHER, read, &path)?, "a removed ACL still gives access");
+    ensure_eq!(
+        acl(&path)?,
+        ["group::---", "other::---", "user::rw-"],
+        "ACL after removing it"
+    );
+    ensure!(
+        !may(OTHER, read, &path)?,
+        "a removed ACL still gives access"
+    );
     ensure_eq!(fs::read(&path)?, b"secret\nx\n", "contents");
     fs.finish()
 }
@@ -106,11 +190,17 @@ pub(crate) fn setid_bits_are_cleared(case: &Case) -> Outcome {
     chown(&path, Some(OTHER), Some(OTHER))?;
     chmod(&path, 0o6777)?;
     ensure_eq!(mode(&path)?, 0o6777, "as set");
-    ensure!(may(NOBODY, "echo y >> \"$F\"", &path)?, "a world-writable file cannot be written");
+    ensure!(
+        may(NOBODY, "echo y >> \"$F\"", &path)?,
+        "a world-writable file cannot be written"
+    );
     ensure_eq!(mode(&path)?, 0o777, "after a write by another user");
 
     chmod(&path, 0o6777)?;
-    ensure!(may(NOBODY, "truncate -s 1 \"$F\"", &path)?, "a world-writable file cannot be truncated");
+    ensure!(
+        may(NOBODY, "truncate -s 1 \"$F\"", &path)?,
+        "a world-writable file cannot be truncated"
+    );
     ensure_eq!(mode(&path)?, 0o777, "after a truncation by another user");
 
     chmod(&path, 0o6777)?;
@@ -120,9 +210,16 @@ pub(crate) fn setid_bits_are_cleared(case: &Case) -> Outcome {
     // Without group execution the bit means something else and stays; reading changes nothing.
     chmod(&path, 0o2767)?;
     chown(&path, Some(OTHER), Some(OTHER))?;
-    ensure_eq!(mode(&path)?, 0o2767, "setgid without group execution after chown");
+    ensure_eq!(
+        mode(&path)?,
+        0o2767,
+        "setgid without group execution after chown"
+    );
     chmod(&path, 0o6777)?;
-    ensure!(may(NOBODY, "cat \"$F\" > /dev/null", &path)?, "a world-readable file cannot be read");
+    ensure!(
+        may(NOBODY, "cat \"$F\" > /dev/null", &path)?,
+        "a world-readable file cannot be read"
+    );
     ensure_eq!(mode(&path)?, 0o6777, "after a read");
     // Root keeps them: it has CAP_FSETID.
     fs::write(&path, b"by root")?;
@@ -142,7 +239,14 @@ pub(crate) fn setgid_directory(case: &Case) -> Outcome {
     fs::create_dir(&shared)?;
     chown(&shared, Some(0), Some(777))?;
     chmod(&shared, 0o2777)?;
-    ensure!(may(NOBODY, "umask 0; mkdir \"$F/sub\"; echo x > \"$F/file\"; echo x > \"$F/sub/deep\"", &shared)?, "cannot create");
+    ensure!(
+        may(
+            NOBODY,
+            "umask 0; mkdir \"$F/sub\"; echo x > \"$F/file\"; echo x > \"$F/sub/deep\"",
+            &shared
+        )?,
+        "cannot create"
+    );
     for (name, setgid) in [("sub", 0o2000), ("file", 0), ("sub/deep", 0)] {
         let meta = fs::metadata(shared.join(name))?;
         ensure_eq!(meta.uid(), NOBODY, "owner of {name}");
@@ -153,8 +257,15 @@ pub(crate) fn setgid_directory(case: &Case) -> Outcome {
     fs::create_dir(&plain)?;
     chown(&plain, Some(0), Some(777))?;
     chmod(&plain, 0o777)?;
-    ensure!(may(NOBODY, "echo x > \"$F/file\"", &plain)?, "cannot create");
-    ensure_eq!(fs::metadata(plain.join("file"))?.gid(), NOBODY, "group in a plain directory");
+    ensure!(
+        may(NOBODY, "echo x > \"$F/file\"", &plain)?,
+        "cannot create"
+    );
+    ensure_eq!(
+        fs::metadata(plain.join("file"))?.gid(),
+        NOBODY,
+        "group in a plain directory"
+    );
     fs.finish()
 }
 
@@ -167,14 +278,36 @@ pub(crate) fn sticky_directory(case: &Case) -> Outcome {
     fs::write(&path, b"x")?;
     chown(&path, Some(OTHER), Some(OTHER))?;
     chmod(&path, 0o666)?;
-    ensure!(!may(NOBODY, "rm -f \"$F\"", &path)?, "another user may delete in a sticky directory");
-    ensure!(!may(NOBODY, "mv \"$F\" \"$F.moved\"", &path)?, "another user may rename in a sticky directory");
-    ensure!(!may(NOBODY, "cd \"${F%/*}\"; echo y > mine; mv -f mine \"$F\"", &path)?, "another user may replace");
+    ensure!(
+        !may(NOBODY, "rm -f \"$F\"", &path)?,
+        "another user may delete in a sticky directory"
+    );
+    ensure!(
+        !may(NOBODY, "mv \"$F\" \"$F.moved\"", &path)?,
+        "another user may rename in a sticky directory"
+    );
+    ensure!(
+        !may(
+            NOBODY,
+            "cd \"${F%/*}\"; echo y > mine; mv -f mine \"$F\"",
+            &path
+        )?,
+        "another user may replace"
+    );
     ensure!(path.exists(), "the file is gone");
-    ensure!(may(NOBODY, "echo more >> \"$F\"", &path)?, "another user may not write a file of mode 0666");
-    ensure!(may(OTHER, "mv \"$F\" \"$F.moved\" && rm \"$F.moved\"", &path)?, "the owner may not");
+    ensure!(
+        may(NOBODY, "echo more >> \"$F\"", &path)?,
+        "another user may not write a file of mode 0666"
+    );
+    ensure!(
+        may(OTHER, "mv \"$F\" \"$F.moved\" && rm \"$F.moved\"", &path)?,
+        "the owner may not"
+    );
     chmod(&top, 0o777)?;
     fs::write(&path, b"x")?;
-    ensure!(may(NOBODY, "rm -f \"$F\"", &path)?, "without the sticky bit the directory's mode decides");
+    ensure!(
+        may(NOBODY, "rm -f \"$F\"", &path)?,
+        "without the sticky bit the directory's mode decides"
+    );
     fs.finish()
 }

@@ -13,8 +13,15 @@ use shale_tests::{Case, Cmd, Context, Outcome, Rng, ensure, ensure_eq, note, pyt
 
 /// Runs a test that is written in Python and checks itself.
 fn in_python(test: &str, path: &std::path::Path) -> Outcome {
-    let output = Cmd::new(python()).arg(script("sharing.py")).arg(test).arg(path).ok()?;
-    ensure!(output.trim_end().ends_with("checked"), "{test} ended early: {output}");
+    let output = Cmd::new(python())
+        .arg(script("sharing.py"))
+        .arg(test)
+        .arg(path)
+        .ok()?;
+    ensure!(
+        output.trim_end().ends_with("checked"),
+        "{test} ended early: {output}"
+    );
     Ok(())
 }
 
@@ -23,7 +30,10 @@ pub(crate) fn shared_mapping(case: &Case) -> Outcome {
     in_python("mapping", &fs.at("mapped"))?;
     let before = fs::read(fs.at("mapped"))?;
     fs.refresh()?;
-    ensure!(fs::read(fs.at("mapped"))? == before, "mapped writes are gone after a remount");
+    ensure!(
+        fs::read(fs.at("mapped"))? == before,
+        "mapped writes are gone after a remount"
+    );
     fs.finish()
 }
 
@@ -32,10 +42,20 @@ pub(crate) fn flock_excludes(case: &Case) -> Outcome {
     let path = fs.at("locked");
     let file = File::create(&path)?;
     let other = |kind: &str| -> Outcome<Option<i32>> {
-        Ok(Cmd::new("flock").args(["--nonblock", kind]).arg(&path).arg("true").run()?.status.code())
+        Ok(Cmd::new("flock")
+            .args(["--nonblock", kind])
+            .arg(&path)
+            .arg("true")
+            .run()?
+            .status
+            .code())
     };
     flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-    ensure_eq!(other("--exclusive")?, Some(1), "exclusive against exclusive");
+    ensure_eq!(
+        other("--exclusive")?,
+        Some(1),
+        "exclusive against exclusive"
+    );
     ensure_eq!(other("--shared")?, Some(1), "shared against exclusive");
     flock(&file, FlockOperation::NonBlockingLockShared)?;
     ensure_eq!(other("--exclusive")?, Some(1), "exclusive against shared");
@@ -66,7 +86,11 @@ pub(crate) fn fcntl_locks(case: &Case) -> Outcome {
     fcntl(&file, FcntlArg::F_SETLK(&lock))?;
     let mut question = lock;
     fcntl(&file, FcntlArg::F_GETLK(&mut question))?;
-    ensure_eq!(question.l_type, libc::F_UNLCK as i16, "a lock of our own, asked for");
+    ensure_eq!(
+        question.l_type,
+        libc::F_UNLCK as i16,
+        "a lock of our own, asked for"
+    );
     drop(file);
     fs.finish()
 }
@@ -74,8 +98,15 @@ pub(crate) fn fcntl_locks(case: &Case) -> Outcome {
 /// The daemon's resident size in bytes.
 fn resident(pid: i32) -> Outcome<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).doing("looking for VmRSS")?;
-    let kib: u64 = line.split_whitespace().nth(1).doing("reading VmRSS")?.parse()?;
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmRSS:"))
+        .doing("looking for VmRSS")?;
+    let kib: u64 = line
+        .split_whitespace()
+        .nth(1)
+        .doing("reading VmRSS")?
+        .parse()?;
     Ok(kib * 1024)
 }
 
@@ -97,7 +128,10 @@ fn watched(pid: Option<i32>, work: impl FnOnce() -> Outcome) -> Outcome<u64> {
         result
     });
     result?;
-    ensure!(pid.is_none() || largest.load(Ordering::Relaxed) > 0, "the daemon's size was never seen");
+    ensure!(
+        pid.is_none() || largest.load(Ordering::Relaxed) > 0,
+        "the daemon's size was never seen"
+    );
     Ok(largest.into_inner())
 }
 
@@ -107,8 +141,15 @@ pub(crate) fn two_thousand_handles(case: &Case) -> Outcome {
     let top = fs.at("many");
     fs::create_dir(&top)?;
     let largest = watched(pid, || in_python("handles", &top))?;
-    note(format!("largest resident size of the daemon: {} MiB", largest >> 20));
-    ensure!(largest <= (64 + 128) << 20, "the daemon grew to {} MiB", largest >> 20);
+    note(format!(
+        "largest resident size of the daemon: {} MiB",
+        largest >> 20
+    ));
+    ensure!(
+        largest <= (64 + 128) << 20,
+        "the daemon grew to {} MiB",
+        largest >> 20
+    );
     fs.refresh()?;
     in_python("handles-again", &top)?;
     fs.finish()
@@ -123,7 +164,11 @@ pub(crate) fn memory_bound(case: &Case) -> Outcome {
     let noise = rng.bytes(1 << 20);
     // Half of it compresses, half does not; every piece is different.
     let piece = |index: usize| -> Vec<u8> {
-        let mut piece = if index % 2 == 0 { noise.clone() } else { vec![(index / 2) as u8; 1 << 20] };
+        let mut piece = if index % 2 == 0 {
+            noise.clone()
+        } else {
+            vec![(index / 2) as u8; 1 << 20]
+        };
         for (slot, word) in piece.chunks_mut(4096).zip(0u32..) {
             slot[..4].copy_from_slice(&(word ^ (index as u32) << 8).to_le_bytes());
         }
@@ -147,10 +192,22 @@ pub(crate) fn memory_bound(case: &Case) -> Outcome {
         }
         Ok(())
     })?;
-    note(format!("largest resident size: {} MiB writing, {} MiB reading", written >> 20, read >> 20));
+    note(format!(
+        "largest resident size: {} MiB writing, {} MiB reading",
+        written >> 20,
+        read >> 20
+    ));
     let bound = (64 + 128) << 20;
-    ensure!(written <= bound, "the daemon grew to {} MiB while 2 GiB were written", written >> 20);
-    ensure!(read <= bound, "the daemon grew to {} MiB while 2 GiB were read", read >> 20);
+    ensure!(
+        written <= bound,
+        "the daemon grew to {} MiB while 2 GiB were written",
+        written >> 20
+    );
+    ensure!(
+        read <= bound,
+        "the daemon grew to {} MiB while 2 GiB were read",
+        read >> 20
+    );
     fs::remove_file(&path)?;
     fs.finish()
 }

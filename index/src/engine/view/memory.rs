@@ -29,8 +29,10 @@ impl Memory {
         }
         let map = self.map.read();
         let bounds = (Bound::Included(from), Bound::Excluded(end));
-        let mut range = map.range::<[u8], _>(bounds);
-        let entry = |(key, slot): (&Box<[u8]>, &Slot)| {
+        let mut range = map
+            .range::<[u8], _>(bounds)
+            .map(|(key, slot)| (&**key, slot));
+        let entry = |(key, slot): (&[u8], &Slot)| {
             let Slot {
                 version,
                 created,

@@ -1,0 +1,141 @@
+//! A mounted file system, free of FUSE.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use shale_store::index::Namespace;
+use shale_store::index::schema::{Inode, Time};
+use shale_store::{File, Store};
+
+use crate::Error;
+
+/// The file system of one store.
+#[derive(Debug)]
+pub struct Fs {
+    pub(crate) store: Store,
+    chunk_shift: u8,
+    /// Inodes that lost their last name while the kernel may still refer to them.
+    orphans: Mutex<HashSet<u64>>,
+}
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Caller {
+    /// Effective user.
+    pub uid: u32,
+    /// Effective group.
+    pub gid: u32,
+    /// Process, 0 when unknown.
+    pub pid: u32,
+}
+
+/// Attributes as `stat(2)` shows them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attr {
+    /// Inode number.
+    pub ino: u64,
+    /// Type and permissions.
+    pub mode: u32,
+    /// Number of names.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number.
+    pub rdev: u32,
+    /// Logical size.
+    pub size: u64,
+    /// Stored bytes in units of 512.
+    pub blocks: u64,
+    /// Preferred size of requests.
+    pub blksize: u32,
+    /// Last access.
+    pub atime: Time,
+    /// Last change of contents.
+    pub mtime: Time,
+    /// Last change of the inode.
+    pub ctime: Time,
+    /// Creation.
+    pub btime: Time,
+}
+
+/// An open regular file.
+#[derive(Debug)]
+pub struct Handle {
+    pub(crate) file: Arc<File>,
+    /// The last failure of writing behind that this handle has reported.
+    seen: AtomicU64,
+}
+
+impl Handle {
+    pub(crate) fn new(file: Arc<File>) -> Self {
+        let seen = AtomicU64::new(file.failure().seq);
+        Self { file, seen }
+    }
+
+    /// Reports a failure of writing behind, each one once.
+    pub(crate) fn report(&self) -> Result<(), Error> {
+        let failure = self.file.failure();
+        if self.seen.swap(failure.seq, Ordering::SeqCst) < failure.seq {
+            return Err(Error::Refused(failure.errno));
+        }
+        Ok(())
+    }
+}
+
+impl Fs {
+    /// A file system over a store; new files get chunks of `chunk` bytes.
+    #[must_use]
+    pub fn new(store: Store, chunk: u32) -> Self {
+        Self { store, chunk_shift: chunk.ilog2() as u8, orphans: Mutex::default() }
+    }
+
+    /// The store.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    pub(crate) fn namespace(&self) -> &Namespace {
+        self.store.namespace()
+    }
+
+    pub(crate) fn chunk_shift(&self) -> u8 {
+        self.chunk_shift
+    }
+
+    pub(crate) fn attr(&self, inode: Inode) -> Attr {
+        let unwritten = if inode.is_file() { self.store.unwritten(inode.ino) } else { 0 };
+        let inode = self.store.overlay(inode);
+        Attr {
+            ino: inode.ino,
+            mode: inode.mode,
+            nlink: inode.nlink,
+            uid: inode.uid,
+            gid: inode.gid,
+            rdev: inode.rdev,
+            size: inode.size,
+            blocks: (inode.stored + unwritten).div_ceil(512),
+            blksize: if inode.is_file() { 1 << inode.chunk_shift } else { 4096 },
+            atime: inode.atime,
+            mtime: inode.mtime,
+            ctime: inode.ctime,
+            btime: inode.btime,
+        }
+    }
+
+    /// Remembers an inode without a name until the kernel lets go of it.
+    pub(crate) fn orphaned(&self, ino: u64) {
+        self.orphans.lock().insert(ino);
+    }
+
+    /// The kernel does not refer to an inode any more.
+    pub fn forget(&self, ino: u64) {
+        if self.orphans.lock().remove(&ino) {
+            self.store.release_orphan(ino);
+        }
+    }
+}

@@ -1,0 +1,659 @@
+//! The FUSE wire: decodes requests, calls operations, replies.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime};
+
+use fuser::{
+    BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FileType, Filesystem,
+    FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags,
+    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
+    ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+use parking_lot::RwLock;
+use shale_store::index::schema::{S_IFMT, Time};
+
+use crate::error::refused;
+use crate::ops::lseek::Whence;
+use crate::ops::setattr::SetAttr;
+use crate::ops::statfs::BLOCK;
+use crate::{Attr, Caller, Error, Fs, Handle};
+
+/// How long the kernel may trust a name. All changes go through it, so this is only a bound.
+const ENTRY_TTL: Duration = Duration::from_secs(60);
+/// How long the kernel may trust attributes: stored sizes change behind its back.
+const ATTR_TTL: Duration = Duration::from_secs(1);
+/// Inode numbers are never reused.
+const GENERATION: Generation = Generation(0);
+/// Largest request, as most kernels limit it.
+const MAX_WRITE: u32 = 1 << 20;
+/// Requests the kernel may send ahead.
+const MAX_BACKGROUND: u16 = 64;
+
+/// A file system as fuser drives it.
+pub(crate) struct Wire {
+    fs: Arc<Fs>,
+    handles: RwLock<HashMap<u64, Arc<Handle>>>,
+    next_handle: AtomicU64,
+    syncers: syncers::Pool,
+}
+
+/// Threads for requests that wait for the disk, so that those who serve others do not.
+mod syncers {
+    use std::sync::mpsc::{Sender, channel};
+    use std::sync::{Arc, Mutex};
+
+    type Job = Box<dyn FnOnce() + Send>;
+
+    /// A few threads that take jobs in turn.
+    pub(super) struct Pool {
+        sender: Sender<Job>,
+    }
+
+    impl Pool {
+        pub(super) fn new(threads: usize) -> std::io::Result<Self> {
+            let (sender, receiver) = channel::<Job>();
+            let receiver = Arc::new(Mutex::new(receiver));
+            for number in 0..threads {
+                let receiver = Arc::clone(&receiver);
+                std::thread::Builder::new().name(format!("shale-sync-{number}")).spawn(
+                    move || {
+                        loop {
+                            let Ok(jobs) = receiver.lock() else { return };
+                            let Ok(job) = jobs.recv() else { return };
+                            drop(jobs);
+                            job();
+                        }
+                    },
+                )?;
+            }
+            Ok(Self { sender })
+        }
+
+        pub(super) fn run(&self, job: impl FnOnce() + Send + 'static) {
+            // Threads end only with the pool.
+            let _ = self.sender.send(Box::new(job));
+        }
+    }
+}
+
+/// Threads that wait for syncs.
+const SYNCERS: usize = 16;
+
+impl Wire {
+    pub(crate) fn new(fs: Arc<Fs>) -> io::Result<Self> {
+        Ok(Self {
+            fs,
+            handles: RwLock::default(),
+            next_handle: AtomicU64::new(1),
+            syncers: syncers::Pool::new(SYNCERS)?,
+        })
+    }
+
+    fn keep(&self, handle: Handle) -> FileHandle {
+        let number = self.next_handle.fetch_add(1, Ordering::Relaxed);
+        self.handles.write().insert(number, Arc::new(handle));
+        FileHandle(number)
+    }
+
+    fn handle(&self, handle: FileHandle) -> Result<Arc<Handle>, Error> {
+        match self.handles.read().get(&handle.0) {
+            Some(handle) => Ok(Arc::clone(handle)),
+            None => refused(libc::EBADF),
+        }
+    }
+}
+
+/// Runs an operation; a panic in it is an I/O error, not the end of the mount.
+fn run<T>(operation: &str, ino: INodeNo, body: impl FnOnce() -> Result<T, Error>) -> Result<T, Errno> {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(value)) => Ok(value),
+        Ok(Err(error)) => {
+            let errno = error.errno();
+            if errno == libc::EIO {
+                tracing::error!(inode = ino.0, "{operation}: {error}");
+            }
+            Err(Errno::from_i32(errno))
+        }
+        Err(_) => {
+            tracing::error!(inode = ino.0, "{operation} panicked");
+            Err(Errno::EIO)
+        }
+    }
+}
+
+fn caller(req: &Request) -> Caller {
+    Caller { uid: req.uid(), gid: req.gid(), pid: req.pid() }
+}
+
+fn kind(mode: u32) -> FileType {
+    match mode & S_IFMT {
+        libc::S_IFDIR => FileType::Directory,
+        libc::S_IFLNK => FileType::Symlink,
+        libc::S_IFIFO => FileType::NamedPipe,
+        libc::S_IFSOCK => FileType::Socket,
+        libc::S_IFCHR => FileType::CharDevice,
+        libc::S_IFBLK => FileType::BlockDevice,
+        _ => FileType::RegularFile,
+    }
+}
+
+fn wire_attr(attr: &Attr) -> FileAttr {
+    FileAttr {
+        ino: INodeNo(attr.ino),
+        size: attr.size,
+        blocks: attr.blocks,
+        atime: attr.atime.into(),
+        mtime: attr.mtime.into(),
+        ctime: attr.ctime.into(),
+        crtime: attr.btime.into(),
+        kind: kind(attr.mode),
+        perm: (attr.mode & 0o7777) as u16,
+        nlink: attr.nlink,
+        uid: attr.uid,
+        gid: attr.gid,
+        rdev: attr.rdev,
+        blksize: attr.blksize,
+        flags: 0,
+    }
+}
+
+fn wire_time(time: TimeOrNow) -> Time {
+    match time {
+        TimeOrNow::SpecificTime(time) => time.into(),
+        TimeOrNow::Now => Time::now(),
+    }
+}
+
+macro_rules! entry {
+    ($reply:expr, $result:expr) => {
+        match $result {
+            Ok(attr) => $reply.entry_with_ttls(&ATTR_TTL, &ENTRY_TTL, &wire_attr(&attr), GENERATION),
+            Err(errno) => $reply.error(errno),
+        }
+    };
+}
+
+macro_rules! empty {
+    ($reply:expr, $result:expr) => {
+        match $result {
+            Ok(()) => $reply.ok(),
+            Err(errno) => $reply.error(errno),
+        }
+    };
+}
+
+impl Filesystem for Wire {
+    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let wanted = [
+            InitFlags::FUSE_WRITEBACK_CACHE,
+            InitFlags::FUSE_POSIX_ACL,
+            InitFlags::FUSE_DONT_MASK,
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_DO_READDIRPLUS,
+            InitFlags::FUSE_READDIRPLUS_AUTO,
+            InitFlags::FUSE_ASYNC_DIO,
+            InitFlags::FUSE_CACHE_SYMLINKS,
+            InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+            InitFlags::FUSE_EXPORT_SUPPORT,
+        ];
+        for flag in wanted {
+            if config.add_capabilities(flag).is_err() {
+                tracing::warn!("this kernel's FUSE lacks {flag:?}; update it for full function");
+            }
+        }
+        let _ = config.set_max_write(MAX_WRITE);
+        if let Err(most) = config.set_max_readahead(MAX_WRITE) {
+            let _ = config.set_max_readahead(most);
+        }
+        let _ = config.set_max_background(MAX_BACKGROUND);
+        Ok(())
+    }
+
+    fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        entry!(reply, run("lookup", parent, || self.fs.lookup(parent.0, name.as_bytes())));
+    }
+
+    fn forget(&self, _req: &Request, ino: INodeNo, _nlookup: u64) {
+        self.fs.forget(ino.0);
+    }
+
+    fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
+        match run("getattr", ino, || self.fs.getattr(ino.0)) {
+            Ok(attr) => reply.attr(&ATTR_TTL, &wire_attr(&attr)),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn setattr(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        ctime: Option<SystemTime>,
+        fh: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let set = SetAttr {
+            mode,
+            uid,
+            gid,
+            size,
+            atime: atime.map(wire_time),
+            mtime: mtime.map(wire_time),
+            ctime: ctime.map(Time::from),
+        };
+        let result = run("setattr", ino, || {
+            let handle = fh.and_then(|fh| self.handle(fh).ok());
+            self.fs.setattr(ino.0, handle.as_deref(), &set)
+        });
+        match result {
+            Ok(attr) => reply.attr(&ATTR_TTL, &wire_attr(&attr)),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
+        match run("readlink", ino, || self.fs.readlink(ino.0)) {
+            Ok(target) => reply.data(&target),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn mknod(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        rdev: u32,
+        reply: ReplyEntry,
+    ) {
+        let made = run("mknod", parent, || {
+            self.fs.mknod(&caller(req), parent.0, name.as_bytes(), mode, umask, rdev)
+        });
+        entry!(reply, made);
+    }
+
+    fn mkdir(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let made = run("mkdir", parent, || {
+            self.fs.mkdir(&caller(req), parent.0, name.as_bytes(), mode, umask)
+        });
+        entry!(reply, made);
+    }
+
+    fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        empty!(reply, run("unlink", parent, || self.fs.unlink(parent.0, name.as_bytes())));
+    }
+
+    fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        empty!(reply, run("rmdir", parent, || self.fs.rmdir(parent.0, name.as_bytes())));
+    }
+
+    fn symlink(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        link_name: &OsStr,
+        target: &Path,
+        reply: ReplyEntry,
+    ) {
+        let target = target.as_os_str().as_bytes();
+        let made = run("symlink", parent, || {
+            self.fs.symlink(&caller(req), parent.0, link_name.as_bytes(), target)
+        });
+        entry!(reply, made);
+    }
+
+    fn rename(
+        &self,
+        _req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        newparent: INodeNo,
+        newname: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        let moved = run("rename", parent, || {
+            let (from, to) = (name.as_bytes(), newname.as_bytes());
+            self.fs.rename(parent.0, from, newparent.0, to, flags.bits())
+        });
+        empty!(reply, moved);
+    }
+
+    fn link(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        newparent: INodeNo,
+        newname: &OsStr,
+        reply: ReplyEntry,
+    ) {
+        entry!(reply, run("link", ino, || self.fs.link(ino.0, newparent.0, newname.as_bytes())));
+    }
+
+    fn open(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+        match run("open", ino, || self.fs.open(ino.0)) {
+            Ok(handle) => reply.opened(self.keep(handle), FopenFlags::FOPEN_KEEP_CACHE),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn create(
+        &self,
+        req: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        _flags: i32,
+        reply: ReplyCreate,
+    ) {
+        let made = run("create", parent, || {
+            self.fs.create(&caller(req), parent.0, name.as_bytes(), mode, umask)
+        });
+        match made {
+            Ok((attr, handle)) => reply.created(
+                &ENTRY_TTL,
+                &wire_attr(&attr),
+                GENERATION,
+                self.keep(handle),
+                FopenFlags::FOPEN_KEEP_CACHE,
+            ),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn read(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        size: u32,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        let mut out = Vec::new();
+        let done = run("read", ino, || {
+            self.fs.read(&*self.handle(fh)?, offset, size as usize, &mut out)
+        });
+        match done {
+            Ok(()) => reply.data(&out),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn write(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        data: &[u8],
+        write_flags: WriteFlags,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let kill = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
+        match run("write", ino, || self.fs.write(&*self.handle(fh)?, offset, data, kill)) {
+            Ok(()) => reply.written(data.len() as u32),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn flush(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        _lock_owner: LockOwner,
+        reply: ReplyEmpty,
+    ) {
+        empty!(reply, run("flush", ino, || self.fs.flush(&*self.handle(fh)?)));
+    }
+
+    fn release(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        fh: FileHandle,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        let handle = self.handles.write().remove(&fh.0);
+        if let Some(handle) = handle.and_then(Arc::into_inner) {
+            self.fs.release(handle);
+        }
+        reply.ok();
+    }
+
+    fn fsync(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        _datasync: bool,
+        reply: ReplyEmpty,
+    ) {
+        match self.handle(fh) {
+            Ok(handle) => {
+                let fs = Arc::clone(&self.fs);
+                self.syncers.run(move || empty!(reply, run("fsync", ino, || fs.fsync(&handle))));
+            }
+            Err(error) => reply.error(Errno::from_i32(error.errno())),
+        }
+    }
+
+    fn fsyncdir(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        _datasync: bool,
+        reply: ReplyEmpty,
+    ) {
+        let fs = Arc::clone(&self.fs);
+        self.syncers.run(move || empty!(reply, run("fsyncdir", ino, || fs.fsyncdir())));
+    }
+
+    fn readdir(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectory,
+    ) {
+        let listed = run("readdir", ino, || {
+            self.fs.readdir(ino.0, offset, |entry| {
+                let name = OsStr::from_bytes(&entry.name);
+                !reply.add(INodeNo(entry.ino), entry.cookie, kind(entry.kind), name)
+            })
+        });
+        empty!(reply, listed);
+    }
+
+    fn readdirplus(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        mut reply: ReplyDirectoryPlus,
+    ) {
+        let mut failed = None;
+        let listed = run("readdirplus", ino, || {
+            self.fs.readdir(ino.0, offset, |entry| {
+                let name = OsStr::from_bytes(&entry.name);
+                match self.fs.listed_attr(entry) {
+                    Ok(Some(attr)) => !reply.add(
+                        INodeNo(entry.ino),
+                        entry.cookie,
+                        name,
+                        &ENTRY_TTL,
+                        &wire_attr(&attr),
+                        GENERATION,
+                    ),
+                    Ok(None) => true,
+                    Err(error) => {
+                        failed = Some(error);
+                        false
+                    }
+                }
+            })?;
+            failed.map_or(Ok(()), Err)
+        });
+        empty!(reply, listed);
+    }
+
+    fn statfs(&self, _req: &Request, ino: INodeNo, reply: ReplyStatfs) {
+        match run("statfs", ino, || self.fs.statfs()) {
+            Ok(stat) => reply.statfs(
+                stat.blocks,
+                stat.free,
+                stat.available,
+                stat.inodes,
+                stat.inodes_free,
+                BLOCK,
+                shale_store::index::NAME_MAX as u32,
+                BLOCK,
+            ),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn setxattr(
+        &self,
+        req: &Request,
+        ino: INodeNo,
+        name: &OsStr,
+        value: &[u8],
+        flags: i32,
+        _position: u32,
+        reply: ReplyEmpty,
+    ) {
+        let set = run("setxattr", ino, || {
+            self.fs.setxattr(&caller(req), ino.0, name.as_bytes(), value, flags)
+        });
+        empty!(reply, set);
+    }
+
+    fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let found = run("getxattr", ino, || self.fs.getxattr(ino.0, name.as_bytes()));
+        reply_xattr(reply, size, found);
+    }
+
+    fn listxattr(&self, req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        let found = run("listxattr", ino, || {
+            let names = self.fs.listxattr(&caller(req), ino.0)?;
+            Ok(names.iter().flat_map(|name| [&name[..], b"\0"].concat()).collect())
+        });
+        reply_xattr(reply, size, found);
+    }
+
+    fn removexattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        empty!(reply, run("removexattr", ino, || self.fs.removexattr(ino.0, name.as_bytes())));
+    }
+
+    fn fallocate(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let done = run("fallocate", ino, || {
+            self.fs.fallocate(&*self.handle(fh)?, offset, length, mode)
+        });
+        empty!(reply, done);
+    }
+
+    fn lseek(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        fh: FileHandle,
+        offset: i64,
+        whence: i32,
+        reply: ReplyLseek,
+    ) {
+        let found = run("lseek", ino, || {
+            let whence = match whence {
+                libc::SEEK_DATA => Whence::Data,
+                libc::SEEK_HOLE => Whence::Hole,
+                _ => return refused(libc::EINVAL),
+            };
+            let Ok(offset) = u64::try_from(offset) else { return refused(libc::ENXIO) };
+            self.fs.lseek(&*self.handle(fh)?, offset, whence)
+        });
+        match found {
+            Ok(offset) => reply.offset(offset as i64),
+            Err(errno) => reply.error(errno),
+        }
+    }
+
+    fn copy_file_range(
+        &self,
+        _req: &Request,
+        ino_in: INodeNo,
+        fh_in: FileHandle,
+        offset_in: u64,
+        _ino_out: INodeNo,
+        fh_out: FileHandle,
+        offset_out: u64,
+        len: u64,
+        _flags: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        let copied = run("copy_file_range", ino_in, || {
+            let (from, to) = (self.handle(fh_in)?, self.handle(fh_out)?);
+            self.fs.copy_file_range(&from, offset_in, &to, offset_out, len)
+        });
+        match copied {
+            Ok(len) => reply.written(len as u32),
+            Err(errno) => reply.error(errno),
+        }
+    }
+}
+
+fn reply_xattr(reply: ReplyXattr, size: u32, found: Result<Vec<u8>, Errno>) {
+    match found {
+        Ok(value) if size == 0 => reply.size(value.len() as u32),
+        Ok(value) if value.len() > size as usize => reply.error(Errno::ERANGE),
+        Ok(value) => reply.data(&value),
+        Err(errno) => reply.error(errno),
+    }
+}

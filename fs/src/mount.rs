@@ -1,0 +1,156 @@
+//! A mount and its end.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use fuser::{Config, MountOption, Session, SessionACL};
+use shale_store::{Effort, Store, StoreOptions};
+
+use crate::fuse::Wire;
+use crate::{Error, Fs, MountOptions};
+
+/// Threads that serve requests, per core and at least.
+const THREADS_PER_CORE: usize = 2;
+const THREADS_MIN: usize = 8;
+
+/// A mount that answers.
+#[derive(Debug)]
+pub struct Mounted {
+    fs: Arc<Fs>,
+    mountpoint: PathBuf,
+    session: JoinHandle<std::io::Result<()>>,
+}
+
+/// Ends a mount from another thread.
+#[derive(Clone, Debug)]
+pub struct Unmounter {
+    mountpoint: PathBuf,
+}
+
+fn failed(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::Mount { action, path, source }
+}
+
+/// Mounts a store; returns once the mount answers.
+///
+/// # Errors
+/// What is wrong with the store or the mount point.
+pub fn mount(options: &MountOptions) -> Result<Mounted, Error> {
+    if !options.store.exists() {
+        std::fs::create_dir_all(&options.store).map_err(failed("create", &options.store))?;
+    }
+    let store = Store::open(
+        &options.store,
+        &StoreOptions {
+            memory: options.memory,
+            workers: options.workers,
+            owner: (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw()),
+            effort: Effort::Fast,
+            purpose: format!("mounted on {}", options.mountpoint.display()),
+        },
+    )?;
+    let fs = Arc::new(Fs::new(store, options.chunk));
+    let started = start(Arc::clone(&fs), options);
+    match started {
+        Ok(session) => Ok(Mounted { fs, mountpoint: options.mountpoint.clone(), session }),
+        Err(error) => {
+            fs.store().shut_down()?;
+            Err(error)
+        }
+    }
+}
+
+fn start(
+    fs: Arc<Fs>,
+    options: &MountOptions,
+) -> Result<JoinHandle<std::io::Result<()>>, Error> {
+    let mountpoint = &options.mountpoint;
+    let wire = Wire::new(fs).map_err(failed("start threads for", mountpoint))?;
+    let session = Session::new(wire, mountpoint, &config(options))
+        .map_err(failed("mount on", mountpoint))?;
+    std::thread::Builder::new()
+        .name("shale-session".to_owned())
+        .spawn(move || session.run())
+        .map_err(failed("start threads for", mountpoint))
+}
+
+fn config(options: &MountOptions) -> Config {
+    let mut config = Config::default();
+    // As a custom option, because fuser drops its own when root mounts directly.
+    config.mount_options.push(MountOption::CUSTOM("subtype=shale".to_owned()));
+    config.mount_options.push(MountOption::FSName(options.store.display().to_string()));
+    if options.default_permissions {
+        config.mount_options.push(MountOption::DefaultPermissions);
+    }
+    if options.read_only {
+        config.mount_options.push(MountOption::RO);
+    }
+    config.mount_options.extend(options.fuse_options.iter().map(|option| match option.as_str() {
+        "dev" => MountOption::Dev,
+        "nodev" => MountOption::NoDev,
+        "suid" => MountOption::Suid,
+        "nosuid" => MountOption::NoSuid,
+        "exec" => MountOption::Exec,
+        "noexec" => MountOption::NoExec,
+        "atime" => MountOption::Atime,
+        "noatime" => MountOption::NoAtime,
+        "sync" => MountOption::Sync,
+        "async" => MountOption::Async,
+        "dirsync" => MountOption::DirSync,
+        other => MountOption::CUSTOM(other.to_owned()),
+    }));
+    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    config.n_threads = Some((cores * THREADS_PER_CORE).max(THREADS_MIN));
+    config.clone_fd = true;
+    config
+}
+
+impl Mounted {
+    /// Waits until the mount has been ended and everything is durable.
+    ///
+    /// # Errors
+    /// What could not be made durable, or how the session failed.
+    pub fn wait(self) -> Result<(), Error> {
+        let ended = self.session.join().unwrap_or_else(|_| {
+            Err(std::io::Error::other("the session panicked"))
+        });
+        let stored = self.fs.store().shut_down();
+        ended.map_err(failed("serve", &self.mountpoint))?;
+        Ok(stored?)
+    }
+
+    /// Something to end the mount with.
+    #[must_use]
+    pub fn unmounter(&self) -> Unmounter {
+        Unmounter { mountpoint: self.mountpoint.clone() }
+    }
+}
+
+impl Unmounter {
+    /// Unmounts; [`Mounted::wait`] returns when everything is durable.
+    ///
+    /// # Errors
+    /// `EBUSY` when files are open, or what the system says.
+    pub fn unmount(&self) -> Result<(), Error> {
+        let path = &self.mountpoint;
+        match nix::mount::umount(path) {
+            Err(nix::errno::Errno::EPERM) => {
+                let status = std::process::Command::new("fusermount3")
+                    .arg("-u")
+                    .arg("--")
+                    .arg(path)
+                    .status()
+                    .map_err(failed("unmount", path))?;
+                if status.success() {
+                    Ok(())
+                } else {
+                    Err(failed("unmount", path)(nix::errno::Errno::EBUSY.into()))
+                }
+            }
+            other => other.map_err(|errno| failed("unmount", path)(errno.into())),
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! Operations, one file each.
+
+mod copy_file_range;
+mod create;
+mod fallocate;
+mod fsync;
+mod getattr;
+mod link;
+mod lookup;
+pub(crate) mod lseek;
+mod open;
+mod read;
+pub(crate) mod readdir;
+mod readlink;
+mod rename;
+pub(crate) mod setattr;
+pub(crate) mod statfs;
+mod unlink;
+mod write;
+pub(crate) mod xattr;

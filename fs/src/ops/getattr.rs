@@ -1,0 +1,13 @@
+//! Attributes of an inode.
+
+use crate::{Attr, Error, Fs};
+
+impl Fs {
+    /// Attributes, with everything that has been written.
+    ///
+    /// # Errors
+    /// `ENOENT`, or when the store fails.
+    pub fn getattr(&self, ino: u64) -> Result<Attr, Error> {
+        Ok(self.attr(self.namespace().inode(ino)?))
+    }
+}

@@ -1,0 +1,19 @@
+//! Names to inodes.
+
+use crate::{Attr, Error, Fs};
+
+impl Fs {
+    /// What a name in a directory stands for. `.` and `..` are answered too, for file handles
+    /// that outlive the kernel's cache.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ENAMETOOLONG`, or when the store fails.
+    pub fn lookup(&self, parent: u64, name: &[u8]) -> Result<Attr, Error> {
+        let inode = match name {
+            b"." => self.namespace().inode(parent)?,
+            b".." => self.namespace().inode(self.namespace().inode(parent)?.parent)?,
+            _ => self.namespace().lookup(parent, name)?,
+        };
+        Ok(self.attr(inode))
+    }
+}

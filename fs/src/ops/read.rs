@@ -1,0 +1,19 @@
+//! Reading.
+
+use crate::{Error, Fs, Handle};
+
+impl Fs {
+    /// Reads into `out`, which is cleared first; fewer bytes than asked for only at the end.
+    ///
+    /// # Errors
+    /// `EIO` when stored bytes are damaged, or when the device fails.
+    pub fn read(
+        &self,
+        handle: &Handle,
+        offset: u64,
+        len: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        Ok(self.store.read(&handle.file, offset, len, out)?)
+    }
+}

@@ -1,0 +1,33 @@
+//! Names that move.
+
+use shale_store::index::RenameMode;
+
+use crate::error::refused;
+use crate::{Error, Fs};
+
+impl Fs {
+    /// Moves a name; `flags` as renameat2(2).
+    ///
+    /// # Errors
+    /// As renameat2(2).
+    pub fn rename(
+        &self,
+        parent: u64,
+        name: &[u8],
+        new_parent: u64,
+        new_name: &[u8],
+        flags: u32,
+    ) -> Result<(), Error> {
+        let mode = match flags {
+            0 => RenameMode::Replace,
+            libc::RENAME_NOREPLACE => RenameMode::NoReplace,
+            libc::RENAME_EXCHANGE => RenameMode::Exchange,
+            _ => return refused(libc::EINVAL),
+        };
+        let (removed, _) = self.namespace().rename(parent, name, new_parent, new_name, mode)?;
+        if let Some(removed) = removed {
+            self.after(removed);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,79 @@
+//! Changes of attributes and size.
+
+use shale_store::index::AttrChange;
+use shale_store::index::schema::Time;
+
+use crate::acl::{self, Acl};
+use crate::error::refused;
+use crate::{Attr, Error, Fs, Handle};
+
+/// What to change; `None` leaves it as it is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SetAttr {
+    /// Permissions.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Size.
+    pub size: Option<u64>,
+    /// Last access.
+    pub atime: Option<Time>,
+    /// Last change of contents.
+    pub mtime: Option<Time>,
+    /// Last change of the inode; now, when it is not given.
+    pub ctime: Option<Time>,
+}
+
+impl Fs {
+    /// Changes attributes and size.
+    ///
+    /// # Errors
+    /// `ENOENT`, `EISDIR`, `EINVAL`, `EFBIG`, or when the store fails.
+    pub fn setattr(
+        &self,
+        ino: u64,
+        handle: Option<&Handle>,
+        set: &SetAttr,
+    ) -> Result<Attr, Error> {
+        if let Some(size) = set.size {
+            match handle {
+                Some(handle) => self.store.truncate(&handle.file, size)?,
+                None => {
+                    let inode = self.namespace().inode(ino)?;
+                    if inode.is_dir() {
+                        return refused(libc::EISDIR);
+                    }
+                    let file = self.store.file(ino)?;
+                    let result = self.store.truncate(&file, size);
+                    self.store.close(file);
+                    result?;
+                }
+            }
+        }
+        let rest = [set.atime, set.mtime, set.ctime].iter().any(Option::is_some)
+            || [set.mode, set.uid, set.gid].iter().any(Option::is_some);
+        if !rest {
+            return self.getattr(ino);
+        }
+        let mut change = AttrChange {
+            mode: set.mode,
+            uid: set.uid,
+            gid: set.gid,
+            atime: set.atime,
+            mtime: set.mtime,
+            ctime: Some(set.ctime.unwrap_or_else(Time::now)),
+            xattrs: Vec::new(),
+        };
+        if let Some(mode) = set.mode
+            && let Some(bytes) = self.namespace().xattr(ino, acl::ACCESS)?
+            && let Some(mut acl) = Acl::parse(&bytes)?
+        {
+            acl.set_mode(mode);
+            change.xattrs.push((acl::ACCESS.to_vec(), Some(acl.encode())));
+        }
+        let inode = self.store.set_attr(ino, &change)?;
+        Ok(self.attr(inode))
+    }
+}

@@ -1,0 +1,33 @@
+//! Names that go.
+
+use shale_store::index::Removed;
+
+use crate::{Error, Fs};
+
+impl Fs {
+    /// Removes a name of anything but a directory.
+    ///
+    /// # Errors
+    /// As unlink(2).
+    pub fn unlink(&self, parent: u64, name: &[u8]) -> Result<(), Error> {
+        let (removed, _) = self.namespace().unlink(parent, name)?;
+        self.after(removed);
+        Ok(())
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// As rmdir(2).
+    pub fn rmdir(&self, parent: u64, name: &[u8]) -> Result<(), Error> {
+        let (removed, _) = self.namespace().rmdir(parent, name)?;
+        self.after(removed);
+        Ok(())
+    }
+
+    pub(super) fn after(&self, removed: Removed) {
+        if removed.orphaned {
+            self.orphaned(removed.ino);
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Extended attributes, those of access control lists, and the virtual ones that report.
+
+use shale_store::index::schema::Time;
+use shale_store::index::{AttrChange, XattrMode};
+
+use crate::acl::{self, Acl};
+use crate::error::refused;
+use crate::{Caller, Error, Fs};
+
+/// Prefix of attributes that belong to ShaleFS.
+const OWN: [&[u8]; 2] = [b"user.shale.", b"trusted.shale."];
+/// Prefix of the reports among them.
+const STAT: &[u8] = b"user.shale.stat.";
+const S_ISGID: u32 = 0o2000;
+
+impl Fs {
+    /// The value of an attribute.
+    ///
+    /// # Errors
+    /// `ENODATA`, `EOPNOTSUPP`, or when the store fails.
+    pub fn getxattr(&self, ino: u64, name: &[u8]) -> Result<Vec<u8>, Error> {
+        if let Some(report) = name.strip_prefix(STAT) {
+            return self.report(ino, report);
+        }
+        check_namespace(name)?;
+        match self.namespace().xattr(ino, name)? {
+            Some(value) => Ok(value),
+            None => refused(libc::ENODATA),
+        }
+    }
+
+    /// Names of all attributes that the caller may see; reports are not listed, so that copies
+    /// do not carry them along.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn listxattr(&self, caller: &Caller, ino: u64) -> Result<Vec<Vec<u8>>, Error> {
+        let mut names = self.namespace().xattr_names(ino)?;
+        if caller.uid != 0 {
+            names.retain(|name| !name.starts_with(b"trusted."));
+        }
+        Ok(names)
+    }
+
+    /// Sets an attribute; `flags` as setxattr(2).
+    ///
+    /// # Errors
+    /// As setxattr(2).
+    pub fn setxattr(
+        &self,
+        caller: &Caller,
+        ino: u64,
+        name: &[u8],
+        value: &[u8],
+        flags: i32,
+    ) -> Result<(), Error> {
+        check_namespace(name)?;
+        check_own(name)?;
+        if name == acl::ACCESS || name == acl::DEFAULT {
+            return self.set_acl(caller, ino, name, value);
+        }
+        let mode = match flags {
+            0 => XattrMode::Set,
+            libc::XATTR_CREATE => XattrMode::Create,
+            libc::XATTR_REPLACE => XattrMode::Replace,
+            _ => return refused(libc::EINVAL),
+        };
+        self.namespace().set_xattr(ino, name, value, mode)?;
+        Ok(())
+    }
+
+    /// Removes an attribute.
+    ///
+    /// # Errors
+    /// As removexattr(2).
+    pub fn removexattr(&self, ino: u64, name: &[u8]) -> Result<(), Error> {
+        check_namespace(name)?;
+        check_own(name)?;
+        if name == acl::ACCESS || name == acl::DEFAULT {
+            // Removing a list that is not there is fine.
+            match self.namespace().remove_xattr(ino, name) {
+                Err(e) if e.errno() == libc::ENODATA => {}
+                other => {
+                    other?;
+                }
+            }
+            return Ok(());
+        }
+        self.namespace().remove_xattr(ino, name)?;
+        Ok(())
+    }
+
+    fn set_acl(&self, caller: &Caller, ino: u64, name: &[u8], value: &[u8]) -> Result<(), Error> {
+        let inode = self.namespace().inode(ino)?;
+        if name == acl::DEFAULT && !inode.is_dir() {
+            return refused(libc::EACCES);
+        }
+        let list = Acl::parse(value)?;
+        let mut change = AttrChange { ctime: Some(Time::now()), ..AttrChange::default() };
+        let stored = match &list {
+            Some(list) if name == acl::ACCESS => {
+                let mut mode = inode.mode & !0o777 | list.mode();
+                if caller.uid != 0 && !is_member(caller, inode.gid) {
+                    mode &= !S_ISGID;
+                }
+                change.mode = Some(mode);
+                (!list.is_minimal()).then(|| list.encode())
+            }
+            Some(list) => Some(list.encode()),
+            None => None,
+        };
+        change.xattrs.push((name.to_vec(), stored));
+        self.store.set_attr(ino, &change)?;
+        Ok(())
+    }
+
+    /// The virtual attributes that report about a file or a directory with all below it.
+    fn report(&self, ino: u64, what: &[u8]) -> Result<Vec<u8>, Error> {
+        let inode = self.namespace().inode(ino)?;
+        let totals = if inode.is_dir() {
+            self.namespace().rollup(ino)?
+        } else {
+            let inode = self.store.overlay(inode.clone());
+            shale_store::index::schema::Rollup {
+                raw: if inode.is_file() { inode.size } else { 0 },
+                stored: inode.stored,
+                files: 1,
+                dirs: 0,
+            }
+        };
+        let text = match what {
+            b"raw" => totals.raw.to_string(),
+            b"stored" => totals.stored.to_string(),
+            b"files" => totals.files.to_string(),
+            b"dirs" => totals.dirs.to_string(),
+            b"ratio" if totals.stored > 0 => {
+                format!("{:.3}", totals.raw as f64 / totals.stored as f64)
+            }
+            b"ratio" => "1.000".to_owned(),
+            b"state" => {
+                if self.store.is_dirty(ino) { "writing" } else { "stored" }.to_owned()
+            }
+            b"codecs" if inode.is_file() => self.store.codecs(ino)?,
+            _ => return refused(libc::ENODATA),
+        };
+        Ok(text.into_bytes())
+    }
+}
+
+fn check_namespace(name: &[u8]) -> Result<(), Error> {
+    let known = [&b"user."[..], b"trusted.", b"security."].iter().any(|p| name.starts_with(p));
+    if known || name == acl::ACCESS || name == acl::DEFAULT {
+        Ok(())
+    } else {
+        refused(libc::EOPNOTSUPP)
+    }
+}
+
+fn check_own(name: &[u8]) -> Result<(), Error> {
+    if OWN.iter().any(|prefix| name.starts_with(prefix)) {
+        tracing::warn!(
+            "the attribute {} cannot be set: no such policy, or it is read-only",
+            name.escape_ascii()
+        );
+        return refused(libc::EINVAL);
+    }
+    Ok(())
+}
+
+/// Whether a caller is in a group, by its main group or by those that the system lists for its
+/// process.
+fn is_member(caller: &Caller, gid: u32) -> bool {
+    if caller.gid == gid {
+        return true;
+    }
+    let status = std::fs::read_to_string(format!("/proc/{}/status", caller.pid));
+    status.is_ok_and(|status| {
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix("Groups:"))
+            .is_some_and(|groups| groups.split_whitespace().any(|g| g.parse() == Ok(gid)))
+    })
+}
