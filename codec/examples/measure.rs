@@ -22,8 +22,10 @@ const META: FrameMeta = FrameMeta {
 };
 
 /// MB/s of `work` over parts of the given sizes: the sum of each part's median
-/// time, so that a preempted part does not count.
+/// time, so that a preempted part does not count (with BEST in the
+/// environment the least instead of the median, for a busy machine).
 fn speed(sizes: &[usize], budget: Duration, mut work: impl FnMut(usize)) -> f64 {
+    let best = std::env::var_os("BEST").is_some();
     let mut times = vec![Vec::new(); sizes.len()];
     let begin = Instant::now();
     while times[0].len() < 6 || (begin.elapsed() < budget && times[0].len() < 300) {
@@ -37,7 +39,11 @@ fn speed(sizes: &[usize], budget: Duration, mut work: impl FnMut(usize)) -> f64 
         .iter_mut()
         .map(|times| {
             times.sort();
-            times[times.len() / 2]
+            if best {
+                times[0]
+            } else {
+                times[times.len() / 2]
+            }
         })
         .sum();
     sizes.iter().sum::<usize>() as f64 / 1e6 / total.as_secs_f64()

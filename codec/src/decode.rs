@@ -310,31 +310,22 @@ impl Work {
             stream::verify(&bits, extra)?;
             if classes.coder != Coder::Rans
                 || bits.coder != Coder::Raw && bits.coder != Coder::Constant
-                || classes.raw_len as usize != n
+                || classes.raw_len as usize > n
             {
                 return Err(Error::Malformed("residuals by an unexpected coder"));
             }
+            let kept = classes.raw_len as usize;
+            lane.words.resize(kept, W::default());
+            let row = residual::context_row(recipe, kept == n);
             if bits.coder == Coder::Constant {
                 if bits.raw_len as usize > raw.len() {
                     return Err(Error::Malformed("more extra bits than the elements have"));
                 }
                 self.side.resize(bits.raw_len as usize, 0);
                 self.streams.decode(&bits, extra, &mut self.side)?;
-                residual::decode(
-                    coded,
-                    &self.side,
-                    recipe.row as usize,
-                    &mut self.residuals,
-                    &mut lane.words,
-                )?;
+                residual::decode(coded, &self.side, row, &mut self.residuals, &mut lane.words)?;
             } else {
-                residual::decode(
-                    coded,
-                    extra,
-                    recipe.row as usize,
-                    &mut self.residuals,
-                    &mut lane.words,
-                )?;
+                residual::decode(coded, extra, row, &mut self.residuals, &mut lane.words)?;
             }
         } else {
             // What the exceptions left over; checked against them later.

@@ -1,6 +1,8 @@
 //! A chunk to a frame.
 #![forbid(unsafe_code)]
 
+use std::time::Instant;
+
 use crate::checksum::{hash32, hash64};
 use crate::decimal::FloatWord;
 use crate::draft::Draft;
@@ -10,6 +12,7 @@ use crate::frame::{
     FrameMeta, HEADER_LEN, MAX_RAW_LEN, NumberMap, Recipe, Scheme, StreamEntry, directory_len,
 };
 use crate::numeric::{Lane, Lanes, Residue, reduce, with_lane};
+use crate::pace::Pace;
 use crate::plan::{Plan, VERBATIM_SEGMENT, plan};
 use crate::residual::{self, ResidualScratch};
 use crate::stream::{Coder, Fate, Filter, StreamEncoder};
@@ -21,6 +24,7 @@ pub struct Encoder {
     work: Work,
     /// The rival of a full trial.
     rival: Vec<u8>,
+    pace: Pace,
 }
 
 /// Scratch memory that does not depend on the element's width.
@@ -53,6 +57,7 @@ impl Encoder {
                 extra: Vec::new(),
             },
             rival: Vec::new(),
+            pace: Pace::new(),
         }
     }
 
@@ -79,6 +84,23 @@ impl Encoder {
         result
     }
 
+    /// As [`encode`](Encoder::encode), at the densest effort that has lately
+    /// kept `floor` bytes per second on this encoder.
+    pub fn encode_at_floor(
+        &mut self,
+        meta: &FrameMeta,
+        hint: &Hint<'_>,
+        floor: u64,
+        raw: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<FrameSummary, Error> {
+        let effort = self.pace.choose(floor as f64);
+        let start = Instant::now();
+        let summary = self.encode(meta, hint, effort, raw, out)?;
+        self.pace.note(effort, raw.len(), start.elapsed());
+        Ok(summary)
+    }
+
     fn encode_at(
         &mut self,
         meta: &FrameMeta,
@@ -103,29 +125,33 @@ impl Encoder {
             frame.seal(meta, raw, out);
             return Ok(frame.summary);
         }
-        let (first, second) = plan(hint, effort, raw);
+        let (mut first, mut second) = plan(hint, effort, raw);
         if first.recipe.scheme == Scheme::Verbatim {
             return Ok(encode_verbatim(meta, raw, out));
         }
+        if effort == Effort::Dense {
+            // The sample does not see long repeats; LZ4 does.
+            let repeated = self.work.streams.lz4_len(raw, &mut self.rival);
+            first.repeats = repeated < raw.len() / 10 * 9;
+            second = second.filter(|second| {
+                repeated as f32 * 8.0 < first.cost * raw.len() as f32 * 1.2
+                    || second.cost < first.cost * 1.04
+            });
+            if let Some(second) = &mut second {
+                second.repeats = first.repeats;
+            }
+        } else {
+            second = None;
+        }
         let mut summary = self.encode_plan(meta, &first, effort, raw, out)?;
-        // The sample does not see long repeats, so plain columns get a trial of
-        // their own where they are near or where LZ4 finds repeats.
-        if let Some(second) = second.filter(|_| effort == Effort::Dense) {
+        if let Some(second) = second {
             let mut rival = std::mem::take(&mut self.rival);
             rival.clear();
-            let mut second = second;
-            let repeats = self.work.streams.lz4_len(raw, &mut rival) < (out.len() - begin) * 6 / 5;
-            rival.clear();
-            second.repeats = repeats;
-            if repeats
-                || second.recipe.scheme == Scheme::Residuals && second.cost < first.cost * 1.07
-            {
-                let other = self.encode_plan(meta, &second, effort, raw, &mut rival)?;
-                if rival.len() < out.len() - begin {
-                    out.truncate(begin);
-                    out.extend_from_slice(&rival);
-                    summary = other;
-                }
+            let other = self.encode_plan(meta, &second, effort, raw, &mut rival)?;
+            if rival.len() < out.len() - begin {
+                out.truncate(begin);
+                out.extend_from_slice(&rival);
+                summary = other;
             }
             self.rival = rival;
         }
@@ -235,13 +261,9 @@ impl Work {
         }
         if recipe.scheme == Scheme::Residuals {
             let begin = out.len();
-            residual::encode(
-                &lane.words,
-                recipe.row as usize,
-                &mut self.residuals,
-                out,
-                &mut self.extra,
-            );
+            let whole = lane.words.len() == segment.len() / W::BYTES;
+            let row = residual::context_row(recipe, whole);
+            residual::encode(&lane.words, row, &mut self.residuals, out, &mut self.extra);
             let entry = StreamEntry {
                 coder: Coder::Rans,
                 filter: Filter::None,

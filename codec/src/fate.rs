@@ -53,10 +53,15 @@ pub(crate) fn choose_fate(
     } else {
         (plain, Filter::None)
     };
+    // Next to nothing but a few long runs.
+    let few_runs = flat as usize + 1 >= windows && least < 0.2;
     let fate = match effort {
+        Effort::Fast | Effort::Balanced if few_runs => Fate::Runs,
         Effort::Dense if repeats || least < 3.0 => Fate::Zstd(DENSE_LEVEL),
         _ if least > RAW => Fate::Raw,
         Effort::Balanced if least < 4.0 || flat > 1 => Fate::Zstd(1),
+        // Gaps in what is otherwise noise: the quickest way across both.
+        Effort::Fast if flat > 1 && least > 3.0 => Fate::Lz4,
         Effort::Fast if least < REPETITIVE || flat > 1 => Fate::Zstd(FAST_LEVEL),
         _ => Fate::Entropy,
     };

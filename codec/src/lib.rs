@@ -32,6 +32,7 @@ mod fate;
 mod frame;
 mod hint;
 mod numeric;
+mod pace;
 mod plan;
 mod predict;
 mod rans;

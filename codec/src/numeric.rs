@@ -4,8 +4,8 @@
 use crate::Error;
 use crate::decimal::{self, FloatWord};
 use crate::exceptions::Exceptions;
-use crate::frame::{NumberMap, Predictor, Recipe, Scheme};
-use crate::predict;
+use crate::frame::{NumberMap, Predictor, Recipe};
+use crate::predict::{self, Taps};
 use crate::simd;
 
 /// Elements per step of a pipeline.
@@ -111,13 +111,10 @@ pub(crate) fn reduce<W: FloatWord>(
         words,
         &mut lane.spare,
     );
-    if recipe.scheme == Scheme::Columns {
-        // Columns have no use for the zeros that stand for exceptions.
-        // Residuals do: as neighbours of the elements that remain.
-        residue.exceptions.close_up(&mut lane.words);
-        if recipe.map == NumberMap::Decimal {
-            residue.exceptions.close_up(&mut residue.errors);
-        }
+    // The zeros that stand for exceptions need not be stored.
+    residue.exceptions.close_up(&mut lane.words);
+    if recipe.map == NumberMap::Decimal {
+        residue.exceptions.close_up(&mut residue.errors);
     }
 }
 
@@ -130,7 +127,7 @@ fn smooth_over<W: FloatWord>(
     errors: &mut [u8],
 ) {
     let row = recipe.row as usize;
-    let strides = predict::strides(recipe.predictor, recipe.row, recipe.plane);
+    let taps = Taps::new(predict::strides(recipe.predictor, recipe.row, recipe.plane));
     for &(start, len) in &exceptions.runs {
         let (start, end) = (start as usize, (start + len) as usize);
         if !errors.is_empty() {
@@ -157,12 +154,12 @@ fn smooth_over<W: FloatWord>(
                     *word = west;
                 }
                 for at in start + head..end {
-                    words[at] = predict::predicted(strides, words, at);
+                    words[at] = taps.predict(words, at);
                 }
             }
             _ => {
                 for at in start..end {
-                    words[at] = predict::predicted(strides, words, at);
+                    words[at] = taps.predict(words, at);
                 }
             }
         }
@@ -180,11 +177,9 @@ pub(crate) fn expand<W: FloatWord>(
 ) -> Result<(), Error> {
     let n = raw.len() / W::BYTES;
     let values = exceptions.read::<W>(excepted, n)?;
-    if recipe.scheme == Scheme::Columns {
-        exceptions.spread(&mut lane.words, n)?;
-        if recipe.map == NumberMap::Decimal {
-            exceptions.spread(errors, n)?;
-        }
+    exceptions.spread(&mut lane.words, n)?;
+    if recipe.map == NumberMap::Decimal {
+        exceptions.spread(errors, n)?;
     }
     let words = &mut lane.words[..];
     let mut sum = W::default();

@@ -22,38 +22,49 @@ pub(crate) fn strides(predictor: Predictor, row: u32, plane: u32) -> [usize; 3] 
     }
 }
 
-/// What the elements before `at` predict for it, by linear prediction.
-#[inline(always)]
-pub(crate) fn predicted<W: Word>(strides: [usize; 3], words: &[W], at: usize) -> W {
-    // The expansion of 1 - (1-S^a)(1-S^b)(1-S^c) where S^a shifts by a.
-    let get = |back: usize| {
-        if back <= at {
-            words[at - back]
-        } else {
-            W::default()
+/// The expansion of 1 - (1-S^a)(1-S^b)(1-S^c), where S^a shifts by a: which
+/// elements before add to a prediction, and which are taken off.
+pub(crate) struct Taps {
+    taps: [(usize, bool); 7],
+    len: usize,
+}
+
+impl Taps {
+    pub(crate) fn new(strides: [usize; 3]) -> Self {
+        let mut taps = [(0, false); 7];
+        let mut len = 0;
+        for pick in 1..8usize {
+            let used = |bit: usize| pick >> bit & 1 == 1;
+            if (0..3).any(|bit| used(bit) && strides[bit] == 0) {
+                continue;
+            }
+            let back = (0..3)
+                .filter(|&bit| used(bit))
+                .map(|bit| strides[bit])
+                .sum();
+            taps[len] = (back, pick.count_ones() % 2 == 1);
+            len += 1;
         }
-    };
-    let mut sum = W::default();
-    let [a, b, c] = strides;
-    for pick in 1..8usize {
-        let mut back = 0;
-        let mut unused = false;
-        for (bit, stride) in [a, b, c].into_iter().enumerate() {
-            if pick >> bit & 1 == 1 {
-                unused |= stride == 0;
-                back += stride;
+        Taps { taps, len }
+    }
+
+    /// Distance back and whether it is added, for each element used.
+    pub(crate) fn get(&self) -> &[(usize, bool)] {
+        &self.taps[..self.len]
+    }
+
+    /// What the elements before `at` predict for it.
+    #[inline(always)]
+    pub(crate) fn predict<W: Word>(&self, words: &[W], at: usize) -> W {
+        let mut sum = W::default();
+        for &(back, plus) in self.get() {
+            if back <= at {
+                let word = words[at - back];
+                sum = if plus { sum.add(word) } else { sum.sub(word) };
             }
         }
-        if unused {
-            continue;
-        }
-        sum = if pick.count_ones() % 2 == 1 {
-            sum.add(get(back))
-        } else {
-            sum.sub(get(back))
-        };
+        sum
     }
-    sum
 }
 
 /// Replaces numbers by zigzagged residuals.
@@ -131,9 +142,9 @@ mod tests {
                 let mut work = words.clone();
                 residuals(predictor, row, plane, &mut work, &mut Vec::new());
                 if !matches!(predictor, Predictor::Xor | Predictor::None) {
-                    let strides = strides(predictor, row, plane);
+                    let taps = Taps::new(strides(predictor, row, plane));
                     for at in [0, 1, 6, 7, 8, 77, 99, 500, 999] {
-                        let expected = words[at].wrapping_sub(predicted(strides, &words, at));
+                        let expected = words[at].wrapping_sub(taps.predict(&words, at));
                         assert_eq!(
                             work[at].unzigzag(),
                             expected,

@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 use crate::Error;
+use crate::frame::Recipe;
 use crate::rans::{self, Contexts, NO_ROW};
 use crate::word::Word;
 
@@ -71,6 +72,12 @@ pub(crate) struct ResidualScratch {
     classes: Vec<u8>,
     contexts: Vec<u8>,
     rans: rans::Scratch,
+}
+
+/// The row length that contexts may rely on: none where exceptions have been
+/// taken out, because the elements then no longer lie in rows.
+pub(crate) fn context_row(recipe: &Recipe, whole: bool) -> usize {
+    if whole { recipe.row as usize } else { 0 }
 }
 
 /// Where the residual to the north is, if known; otherwise the fourth to the west serves.

@@ -221,22 +221,8 @@ pub(crate) fn numeric_cost<W: FloatWord>(
     let scale = decimal::scale(recipe.scale);
     let fill = fill.map(W::from_u64);
     let strides = predict::strides(recipe.predictor, recipe.row, recipe.plane);
-    let mut shifts = [(0usize, false); 8];
-    let mut taps = 0;
-    for pick in 0..8usize {
-        let used = |bit: usize| pick >> bit & 1 == 1;
-        if (0..3).any(|bit| used(bit) && strides[bit] == 0) {
-            continue;
-        }
-        let back = (0..3)
-            .filter(|&bit| used(bit))
-            .map(|bit| strides[bit])
-            .sum();
-        shifts[taps] = (back, pick.count_ones() % 2 == 1);
-        taps += 1;
-    }
-    let shifts = &shifts[..taps];
-    let reach = shifts.iter().map(|s| s.0).max().unwrap_or(0);
+    let taps = predict::Taps::new(strides);
+    let reach = taps.get().iter().map(|tap| tap.0).max().unwrap_or(0);
 
     let map = |at: usize| -> Option<(W, u8)> {
         let word = W::load(&raw[at..at + W::BYTES], big);
@@ -256,6 +242,7 @@ pub(crate) fn numeric_cost<W: FloatWord>(
     let mut columns = [[0u32; 256]; 8];
     let mut classes = [0u32; 256];
     let mut errors = [0u32; 256];
+    let mut beside = 0usize;
     let (mut total, mut counted, mut listed, mut filled, mut extra) =
         (0usize, 0usize, 0usize, 0usize, 0u64);
     for window in windows {
@@ -277,7 +264,7 @@ pub(crate) fn numeric_cost<W: FloatWord>(
                 continue;
             }
             let mut sound = true;
-            for &(back, minus) in &shifts[1..] {
+            for &(back, minus) in taps.get() {
                 match map(here - back * W::BYTES) {
                     Some((other, _)) => {
                         value = if minus {
@@ -293,6 +280,7 @@ pub(crate) fn numeric_cost<W: FloatWord>(
                 }
             }
             if !sound {
+                beside += 1;
                 continue;
             }
             let residual = if recipe.predictor == Predictor::Xor {
@@ -329,6 +317,8 @@ pub(crate) fn numeric_cost<W: FloatWord>(
         } else {
             0.0
         };
+    // Beside a gap the prediction is worse than the sample shows.
+    let aside = aside + share(beside) * 3.0;
     let per_column: f32 = columns.iter().take(W::BYTES).map(entropy).sum();
     let per_class = entropy(&classes) + extra as f32 / counted as f32;
     Cost {

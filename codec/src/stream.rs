@@ -67,7 +67,6 @@ impl Filter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Raw,
-    #[allow(dead_code)]
     Runs,
     Entropy,
     Lz4,
@@ -118,7 +117,15 @@ impl StreamEncoder {
             let room = &mut out[begin..];
             let done = match fate {
                 Fate::Raw => None,
-                Fate::Runs => encode_runs(bytes, room).map(|len| (Coder::Runs, len)),
+                Fate::Runs => match encode_runs(bytes, room) {
+                    Some(len) if len <= bytes.len() / 64 => Some((Coder::Runs, len)),
+                    // Not so few runs after all.
+                    _ => self
+                        .zstd(-3)?
+                        .compress2(room, bytes)
+                        .ok()
+                        .map(|len| (Coder::Zstd, len)),
+                },
                 Fate::Entropy => self
                     .entropy()?
                     .compress2(room, bytes)

@@ -1,8 +1,12 @@
 //! Damaged and hostile frames give errors.
 #![allow(missing_docs, clippy::unwrap_used)]
 
+mod repair;
+
+use repair::repair;
 use shale_codec::{
     ByteOrder, Decoder, Effort, ElementKind, Encoder, FrameKind, FrameMeta, HEADER_LEN, Hint,
+    describe,
 };
 
 const META: FrameMeta = FrameMeta {
@@ -94,5 +98,41 @@ fn truncated_and_extended_frames_are_refused() {
         }
         frame.push(0);
         assert!(decoder.decode(&frame, &mut out).is_err());
+    }
+}
+
+#[test]
+fn hostile_frames_with_right_checksums_do_no_harm() {
+    let mut decoder = Decoder::new();
+    let mut out = Vec::new();
+    let mut seed = 1u64;
+    for frame in frames() {
+        let directory = u32::from_le_bytes(frame[20..24].try_into().unwrap()) as usize;
+        for _ in 0..1500 {
+            let mut bad = frame.clone();
+            for _ in 0..=(seed >> 61) {
+                seed = seed
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695_040_888_963_407);
+                // Half of the damage in the directory, where the lengths are.
+                let end = if seed & 1 == 0 {
+                    HEADER_LEN + directory
+                } else {
+                    bad.len()
+                };
+                let at = HEADER_LEN + (seed >> 33) as usize % (end - HEADER_LEN);
+                bad[at] = match (seed >> 8) & 3 {
+                    0 => 0,
+                    1 => 0xFF,
+                    _ => (seed >> 16) as u8,
+                };
+            }
+            repair(&mut bad);
+            if decoder.decode(&bad, &mut out).is_ok() {
+                let raw_len = u32::from_le_bytes(bad[12..16].try_into().unwrap()) as usize;
+                assert_eq!(out.len(), raw_len);
+            }
+            let _ = describe(&bad);
+        }
     }
 }

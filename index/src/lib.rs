@@ -22,5 +22,5 @@ pub use error::Error;
 pub use kv::Kv;
 pub use namespace::{
     AttrChange, DataCommit, DirEntry, MapChange, NAME_MAX, Namespace, NewNode, ROOT, Removed,
-    RenameMode, XattrMode,
+    RenameMode, XattrMode, commit_records,
 };

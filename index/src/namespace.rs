@@ -13,7 +13,7 @@ mod rename;
 
 pub use attr::{AttrChange, XattrMode};
 pub use create::NewNode;
-pub use data::{DataCommit, MapChange};
+pub use data::{DataCommit, MapChange, commit_records};
 pub use readdir::DirEntry;
 pub use remove::Removed;
 pub use rename::RenameMode;

@@ -80,7 +80,8 @@ impl FrameCache {
     }
 
     /// Bytes held.
-    pub(crate) fn bytes(&self) -> u64 {
+    #[cfg(test)]
+    fn bytes(&self) -> u64 {
         self.state.lock().bytes
     }
 }

@@ -1,9 +1,400 @@
-//! placeholder
+//! The catalogue: what the index says, kept beside the data.
+//!
+//! Every index transaction is written a second time into files in the directory of packs, so that
+//! names and extents can be brought back when the whole index is gone. It is a plain log of
+//! frames of kind `Catalog`; now and then a new file begins with a dump of everything and the
+//! older files are deleted.
+//!
+//! ```text
+//! packs/catalog/c00000001.log, c00000002.log, ...        frames back to back
+//! frame: inode 0, sequence = newest version in it, offset = what it holds:
+//!     1  commits
+//!     2  part of a dump: single keys in the form of commits
+//!     3  end of the dump: everything older is in this file
+//! contents: per commit a length (4 bytes, little-endian) and the commit as the journal writes it
+//! ```
+//! A dump is taken while commits go on. For each key the highest version wins, whichever part it
+//! is found in.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use shale_backing::{Access, Backing, BackingFile};
+use shale_codec::{Decoder, Effort, Encoder, FrameKind, FrameMeta, Hint};
+use shale_index::engine::journal::{decode_commit, encode_commit};
+use shale_index::engine::{Change, Commit, Embedded};
+use shale_index::kv::{Kv, Version, Versioned};
+
 use crate::Error;
+use crate::pack::{DIR, Scanned, scan_from};
+
+const COMMITS: u64 = 1;
+const DUMP: u64 = 2;
+const DUMP_END: u64 = 3;
+
+/// Raw bytes of a frame, roughly.
+const FRAME_BYTES: usize = 1 << 20;
+/// Commits waiting to be written from which on a commit writes them itself.
+const BUFFER_MAX: usize = 4 << 20;
+/// Log bytes after which everything is dumped anew, unless the last dump was larger.
+const DUMP_AFTER: u64 = 64 << 20;
+
+/// The catalogue of a store in use.
 #[derive(Debug)]
-pub(crate) struct Catalog {}
+pub(crate) struct Catalog {
+    shared: Arc<Shared>,
+    engine: Arc<Embedded>,
+    dumper: Mutex<Option<std::thread::JoinHandle<()>>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    backing: Arc<dyn Backing>,
+    state: Mutex<State>,
+    stop: AtomicBool,
+}
+
+struct State {
+    number: u64,
+    file: Option<Arc<dyn BackingFile>>,
+    end: u64,
+    /// Commits not written yet.
+    buffer: Vec<u8>,
+    newest: Version,
+    unsynced: bool,
+    /// Bytes since the last dump, and of that dump.
+    since_dump: u64,
+    dump: u64,
+    /// Something is missing in the log: only a dump makes it whole again.
+    incomplete: bool,
+    encoder: Encoder,
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+fn dir() -> PathBuf {
+    Path::new(DIR).join("catalog")
+}
+
+fn path(number: u64) -> PathBuf {
+    dir().join(format!("c{number:08x}.log"))
+}
+
+/// Numbers and lengths of the files of a catalogue, in order.
+fn list(backing: &dyn Backing) -> Result<Vec<(u64, u64)>, Error> {
+    let entries = match backing.list(&dir()) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(Error::io("list", dir())(e)),
+    };
+    let mut files: Vec<(u64, u64)> = entries
+        .iter()
+        .filter_map(|entry| {
+            let name = entry.name.to_str()?.strip_prefix('c')?.strip_suffix(".log")?;
+            Some((u64::from_str_radix(name, 16).ok()?, entry.len))
+        })
+        .collect();
+    files.sort_unstable();
+    Ok(files)
+}
+
 impl Catalog {
-    pub(crate) fn flush(&self, _sync: bool) -> Result<(), Error> {
+    /// Begins a new file and follows the engine from now on.
+    pub(crate) fn open(backing: Arc<dyn Backing>, engine: &Arc<Embedded>) -> Result<Self, Error> {
+        backing.create_dir_all(&dir()).map_err(Error::io("create", dir()))?;
+        let files = list(&*backing)?;
+        let reached = newest_version(&*backing, &files)?;
+        let number = files.last().map_or(0, |(number, _)| *number) + 1;
+        let state = State {
+            number,
+            file: None,
+            end: 0,
+            buffer: Vec::new(),
+            newest: engine.version(),
+            unsynced: false,
+            since_dump: files.iter().map(|(_, len)| len).sum(),
+            dump: 0,
+            incomplete: reached < engine.version(),
+            encoder: Encoder::new(),
+        };
+        let shared = Arc::new(Shared {
+            backing,
+            state: Mutex::new(state),
+            stop: AtomicBool::new(false),
+        });
+        if engine.version() == 0 {
+            let mut state = shared.state.lock();
+            shared.write(&mut state, DUMP_END, &[])?;
+        }
+        let tapped = Arc::clone(&shared);
+        engine.set_tap(Box::new(move |commit| tapped.record(commit)));
+        Ok(Self { shared, engine: Arc::clone(engine), dumper: Mutex::default() })
+    }
+
+    /// Writes what has been committed since the last call.
+    pub(crate) fn flush(&self) -> Result<(), Error> {
+        let mut state = self.shared.state.lock();
+        self.shared.flush(&mut state)
+    }
+
+    /// Makes the log durable and begins a dump when it is time for one.
+    pub(crate) fn maintain(&self) -> Result<(), Error> {
+        self.shared.sync()?;
+        let due = {
+            let state = self.shared.state.lock();
+            state.incomplete || state.since_dump > DUMP_AFTER.max(2 * state.dump)
+        };
+        let mut dumper = self.dumper.lock();
+        if due && dumper.as_ref().is_none_or(std::thread::JoinHandle::is_finished) {
+            let (shared, engine) = (Arc::clone(&self.shared), Arc::clone(&self.engine));
+            let body = move || {
+                if let Err(e) = shared.dump(&engine) {
+                    tracing::warn!("the catalogue could not be renewed, it is tried again: {e}");
+                }
+            };
+            let thread = std::thread::Builder::new()
+                .name("shale-catalog".to_owned())
+                .spawn(body)
+                .map_err(Error::io("start a thread for", dir()))?;
+            *dumper = Some(thread);
+        }
         Ok(())
     }
+
+    /// Ends the log durably. A dump that is running is given up.
+    pub(crate) fn close(&self) -> Result<(), Error> {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.dumper.lock().take() {
+            let _ = thread.join();
+        }
+        self.flush()?;
+        self.shared.sync()
+    }
+}
+
+impl Shared {
+    /// Takes a commit; called by the engine in the order of versions.
+    fn record(&self, commit: &Commit) {
+        let mut state = self.state.lock();
+        push(&mut state.buffer, commit);
+        state.newest = commit.version;
+        if state.buffer.len() > BUFFER_MAX
+            && let Err(e) = self.flush(&mut state)
+        {
+            tracing::warn!("the catalogue falls behind and will be renewed: {e}");
+            state.buffer.clear();
+            state.incomplete = true;
+        }
+    }
+
+    fn flush(&self, state: &mut State) -> Result<(), Error> {
+        if state.buffer.is_empty() {
+            return Ok(());
+        }
+        let buffer = std::mem::take(&mut state.buffer);
+        let written = self.write(state, COMMITS, &buffer);
+        if written.is_err() {
+            state.buffer = buffer;
+        }
+        written
+    }
+
+    fn write(&self, state: &mut State, holds: u64, raw: &[u8]) -> Result<(), Error> {
+        let file = match &state.file {
+            Some(file) => Arc::clone(file),
+            None => {
+                let path = path(state.number);
+                let file = self
+                    .backing
+                    .open(&path, Access::CreateNew)
+                    .map_err(Error::io("create", &path))?;
+                self.backing.sync_dir(&dir()).map_err(Error::io("sync", dir()))?;
+                state.file = Some(Arc::clone(&file));
+                state.end = 0;
+                file
+            }
+        };
+        let meta =
+            FrameMeta { kind: FrameKind::Catalog, inode: 0, offset: holds, sequence: state.newest };
+        let mut frame = Vec::new();
+        state.encoder.encode(&meta, &Hint::Unknown, Effort::Zstd(1), raw, &mut frame)?;
+        file.write_all_at(&frame, state.end)
+            .map_err(Error::io("append to", path(state.number)))?;
+        state.end += frame.len() as u64;
+        state.since_dump += frame.len() as u64;
+        state.unsynced = true;
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), Error> {
+        let file = {
+            let mut state = self.state.lock();
+            if !std::mem::take(&mut state.unsynced) {
+                return Ok(());
+            }
+            state.file.clone()
+        };
+        if let Some(file) = file
+            && let Err(e) = file.sync_data()
+        {
+            let mut state = self.state.lock();
+            state.incomplete = true;
+            return Err(Error::io("sync", path(state.number))(e));
+        }
+        Ok(())
+    }
+
+    /// Writes everything into a new file and deletes the older ones.
+    fn dump(&self, engine: &Embedded) -> Result<(), Error> {
+        let number = {
+            let mut state = self.state.lock();
+            // What cannot be written to the old file is in the dump anyway.
+            if self.flush(&mut state).is_err() {
+                state.buffer.clear();
+            }
+            state.number += 1;
+            state.file = None;
+            state.since_dump = 0;
+            state.incomplete = false;
+            state.number
+        };
+        let dumped = self.dump_pairs(engine);
+        let mut state = self.state.lock();
+        if let Err(e) = dumped {
+            state.incomplete = true;
+            return Err(e);
+        }
+        self.write(&mut state, DUMP_END, &[])?;
+        state.dump = std::mem::take(&mut state.since_dump);
+        drop(state);
+        self.sync()?;
+        for (old, _) in list(&*self.backing)?.into_iter().filter(|(old, _)| *old < number) {
+            self.backing.remove_file(&path(old)).map_err(Error::io("delete", path(old)))?;
+        }
+        Ok(())
+    }
+
+    fn dump_pairs(&self, engine: &Embedded) -> Result<(), Error> {
+        let mut raw = Vec::new();
+        let mut failed = None;
+        engine.dump(&mut |key, value| {
+            if self.stop.load(Ordering::SeqCst) {
+                return Err(shale_index::Error::Closed("the store is being closed".to_owned()));
+            }
+            let change = Change { key: key.to_vec(), value: Some(value.clone()), leased: false };
+            push(&mut raw, &Commit { version: value.version, changes: vec![change] });
+            if raw.len() >= FRAME_BYTES {
+                if let Err(e) = self.write(&mut self.state.lock(), DUMP, &raw) {
+                    failed = Some(e);
+                    return Err(shale_index::Error::Closed("a write failed".to_owned()));
+                }
+                raw.clear();
+            }
+            Ok(())
+        })
+        .map_err(|e| failed.take().unwrap_or(Error::Index(e)))?;
+        self.write(&mut self.state.lock(), DUMP, &raw)
+    }
+}
+
+fn push(out: &mut Vec<u8>, commit: &Commit) {
+    let bytes = encode_commit(commit);
+    out.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+    out.extend_from_slice(&bytes);
+}
+
+/// The newest version in the last file that has any.
+fn newest_version(backing: &dyn Backing, files: &[(u64, u64)]) -> Result<Version, Error> {
+    for &(number, _) in files.iter().rev() {
+        let path = path(number);
+        let file = backing.open(&path, Access::Read).map_err(Error::io("open", &path))?;
+        let mut newest = None;
+        scan_from(&*file, 0, |found| {
+            if let Scanned::Frame { header, .. } = found {
+                newest = newest.max(Some(header.meta.sequence));
+            }
+        })
+        .map_err(Error::io("read", &path))?;
+        if let Some(newest) = newest {
+            return Ok(newest);
+        }
+    }
+    Ok(0)
+}
+
+/// What a catalogue holds.
+#[derive(Debug, Default)]
+pub(crate) struct Recovered {
+    /// Live keys.
+    pub(crate) pairs: BTreeMap<Vec<u8>, Versioned>,
+    /// The version after the newest one seen.
+    pub(crate) next: Version,
+    /// Whether a whole dump was found below the log.
+    pub(crate) complete: bool,
+    /// Frames that could not be read.
+    pub(crate) damaged: Vec<String>,
+}
+
+/// Reads the catalogue of a store.
+pub(crate) fn recover(backing: &dyn Backing) -> Result<Recovered, Error> {
+    let mut recovered = Recovered { next: 1, ..Recovered::default() };
+    let mut slots: BTreeMap<Vec<u8>, (Version, Option<Versioned>)> = BTreeMap::new();
+    for (number, _) in list(backing)? {
+        let path = path(number);
+        let file = backing.open(&path, Access::Read).map_err(Error::io("open", &path))?;
+        let mut frames = Vec::new();
+        scan_from(&*file, 0, |found| match found {
+            Scanned::Frame { at, header } => frames.push((at, header)),
+            Scanned::Gap { at, len } => {
+                recovered.damaged.push(format!("{}: {len} bytes at {at}", path.display()));
+            }
+        })
+        .map_err(Error::io("read", &path))?;
+        for (at, header) in frames {
+            let mut frame = vec![0; header.frame_len as usize];
+            file.read_exact_at(&mut frame, at).map_err(Error::io("read", &path))?;
+            let mut raw = Vec::new();
+            if Decoder::new().decode(&frame, &mut raw).is_err() || !replay(&raw, &mut slots) {
+                recovered.damaged.push(format!("{}: frame at {at}", path.display()));
+                continue;
+            }
+            recovered.next = recovered.next.max(header.meta.sequence + 1);
+            recovered.complete |= header.meta.offset == DUMP_END;
+        }
+    }
+    recovered.pairs = slots
+        .into_iter()
+        .filter_map(|(key, (_, value))| Some((key, value?)))
+        .collect();
+    Ok(recovered)
+}
+
+fn replay(
+    mut raw: &[u8],
+    slots: &mut BTreeMap<Vec<u8>, (Version, Option<Versioned>)>,
+) -> bool {
+    while let Some((len, rest)) = raw.split_first_chunk::<4>() {
+        let Some((bytes, rest)) = rest.split_at_checked(u32::from_le_bytes(*len) as usize) else {
+            return false;
+        };
+        let Ok(commit) = decode_commit(bytes) else { return false };
+        for change in commit.changes {
+            // Keys under a lease went with the process that held it.
+            let value = change.value.filter(|_| !change.leased);
+            let slot = slots.entry(change.key).or_insert((0, None));
+            if commit.version >= slot.0 {
+                *slot = (commit.version, value);
+            }
+        }
+        raw = rest;
+    }
+    raw.is_empty()
 }

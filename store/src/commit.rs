@@ -162,9 +162,8 @@ impl Store {
     /// What prevented it.
     pub fn sync_metadata(&self) -> Result<(), Error> {
         self.inner.check()?;
-        let kv = self.inner.namespace.kv();
-        kv.sync(kv.version())?;
-        Ok(())
+        self.inner.log_catalog()?;
+        self.inner.durable()
     }
 
     /// Returns when everything written before the call is durable.
@@ -193,7 +192,12 @@ impl Store {
 }
 
 impl Inner {
-    /// Whether the last durable cycle succeeded in making the index durable.
+    /// Hands what has been committed to the operating system a second time, beside the data.
+    fn log_catalog(&self) -> Result<(), Error> {
+        self.catalog.as_ref().map_or(Ok(()), crate::catalog::Catalog::flush)
+    }
+
+    /// Makes the index durable.
     fn durable(&self) -> Result<(), Error> {
         let kv = self.namespace.kv();
         kv.sync(kv.version())?;
@@ -257,6 +261,9 @@ impl Inner {
         }
         if reason.durable {
             let kv = self.namespace.kv();
+            if let Err(e) = self.log_catalog() {
+                tracing::warn!("the catalogue could not be written, it will be tried again: {e}");
+            }
             if let Err(e) = kv.sync(kv.version()) {
                 tracing::warn!("the index could not be synced, it will be tried again: {e}");
             } else if let Err(e) = self.clean_up(encoder) {

@@ -24,7 +24,7 @@ impl Inner {
     /// Runs after a cycle that made everything durable.
     pub(crate) fn clean_up(&self, encoder: &mut FrameEncoder) -> Result<(), Error> {
         if let Some(catalog) = &self.catalog {
-            catalog.flush(true)?;
+            catalog.maintain()?;
         }
         self.purge_orphans()?;
         self.delete_dead_packs()?;
@@ -60,7 +60,8 @@ impl Inner {
             Err(e) => return Err(e.into()),
         };
         let freed = if inode.is_file() {
-            match FileMap::load(&self.namespace, &self.frames, &inode)
+            let records = self.namespace.commit_records(ino)?;
+            match FileMap::load(&self.frames, &inode, records)
                 .and_then(|mut map| map.usage(&self.frames))
             {
                 Ok(usage) => usage,

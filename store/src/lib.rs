@@ -14,6 +14,7 @@ mod commit;
 mod error;
 mod file;
 mod frames;
+pub mod fsck;
 mod janitor;
 pub mod lock;
 mod map;

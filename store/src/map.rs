@@ -20,11 +20,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use shale_codec::{Effort, FrameKind};
-use shale_index::Namespace;
 use shale_index::extent::{
     Extent, ExtentMap, FramePart, MAX_FILE_SIZE, Place, decode_extents, encode_extents,
 };
-use shale_index::schema::{Inode, MapRoot};
+use shale_index::schema::{CommitRecord, Inode, MapRoot};
 
 use crate::Error;
 use crate::frames::{FrameEncoder, Frames};
@@ -74,11 +73,11 @@ pub(crate) struct Folded {
 }
 
 impl FileMap {
-    /// Reads the map of a file from the index.
+    /// The map of a file: what its inode says, with its commit records laid over that.
     pub(crate) fn load(
-        namespace: &Namespace,
         frames: &Frames,
         inode: &Inode,
+        records: Vec<CommitRecord>,
     ) -> Result<Self, Error> {
         let mut map = match &inode.map {
             MapRoot::Inline(extents) => Self {
@@ -96,7 +95,7 @@ impl FileMap {
                 recent: None,
             },
         };
-        for record in namespace.commit_records(inode.ino)? {
+        for record in records {
             map.records += 1;
             for extent in record.extents {
                 map.lay(extent);

@@ -14,9 +14,9 @@ mod format;
 mod scan;
 mod writer;
 
-pub(crate) use format::read_directory;
+pub(crate) use format::{HEADER_LEN, decode_header, read_directory};
 pub use format::{DirectoryEntry, PackId};
-pub(crate) use scan::{Scanned, scan};
+pub(crate) use scan::{Scanned, scan, scan_from};
 pub(crate) use writer::Appended;
 
 use std::collections::{BTreeMap, HashMap};

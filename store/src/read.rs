@@ -5,6 +5,7 @@ use std::sync::Arc;
 use shale_index::extent::{Extent, Place};
 
 use crate::file::{File, FileState};
+use crate::map::FileMap;
 use crate::store::Inner;
 use crate::{Error, Store};
 
@@ -124,11 +125,8 @@ impl Inner {
     pub(crate) fn load_map(&self, file: &File, state: &mut FileState) -> Result<(), Error> {
         if state.map.is_none() {
             let inode = self.namespace.inode(file.ino)?;
-            state.map = Some(crate::map::FileMap::load(
-                &self.namespace,
-                &self.frames,
-                &inode,
-            )?);
+            let records = self.namespace.commit_records(file.ino)?;
+            state.map = Some(FileMap::load(&self.frames, &inode, records)?);
         }
         Ok(())
     }

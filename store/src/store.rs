@@ -10,6 +10,7 @@ use crossbeam::channel::Sender;
 use parking_lot::Mutex;
 use shale_backing::{Backing, PosixBacking, Space};
 use shale_codec::Effort;
+use shale_index::engine::Embedded;
 use shale_index::schema::Inode;
 use shale_index::{Kv, Namespace};
 
@@ -23,7 +24,8 @@ use crate::pack::{PackId, Packs};
 use crate::pipeline::Job;
 use crate::space::SpaceGuard;
 use crate::superblock::Superblock;
-use crate::{catalog, commit, pack, pipeline};
+use crate::catalog::Catalog;
+use crate::{commit, pack, pipeline};
 
 /// How a store is used.
 #[derive(Clone, Debug)]
@@ -63,7 +65,7 @@ pub(crate) struct Inner {
     pub(crate) dirty: Mutex<BTreeMap<u64, Arc<File>>>,
     /// Orphans that nobody outside uses any more.
     pub(crate) released: Mutex<BTreeSet<u64>>,
-    pub(crate) catalog: Option<catalog::Catalog>,
+    pub(crate) catalog: Option<Catalog>,
     jobs: Mutex<Option<Sender<Job>>>,
     poisoned: AtomicBool,
 }
@@ -84,8 +86,15 @@ impl Store {
         }
         let lock = StoreLock::take(path, &options.purpose)?;
         let superblock = prepare(&*backing, fresh)?;
-        let engine = Arc::new(shale_index::engine::MemKv::new());
-        let catalog = catalog::Catalog {};
+        let memory = usize::try_from(options.memory / 16).unwrap_or(usize::MAX);
+        let engine = shale_index::engine::Options {
+            memory: memory.clamp(8 << 20, 64 << 20),
+            ..shale_index::engine::Options::default()
+        };
+        let (engine, recovery) = Embedded::open(Arc::clone(&backing), engine)?;
+        tracing::info!(?recovery, "index opened");
+        let engine = Arc::new(engine);
+        let catalog = Catalog::open(Arc::clone(&backing), &engine)?;
         let mut store = Self::with_engine(backing, engine, superblock, options, Some(catalog))?;
         store._lock = Some(lock);
         Ok(store)
@@ -97,7 +106,7 @@ impl Store {
         kv: Arc<dyn Kv>,
         superblock: Superblock,
         options: &StoreOptions,
-        catalog: Option<catalog::Catalog>,
+        catalog: Option<Catalog>,
     ) -> Result<Self, Error> {
         let on_disk = pack::list(&*backing)?;
         let newest = on_disk
@@ -278,7 +287,7 @@ impl Store {
             let _ = thread.join();
         }
         if let Some(catalog) = &self.inner.catalog {
-            catalog.flush(true)?;
+            catalog.close()?;
         }
         self.inner.frames.packs.roll();
         for (pack, error) in self.inner.frames.packs.sync() {

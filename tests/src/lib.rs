@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Everything a test makes lives below one directory with a unique name, and
-//! everything it starts inherits that name in its environment. [`sweep`] finds
+//! everything it starts inherits that name in its environment. [`sweep()`] finds
 //! both again, so nothing is left behind even when a test is killed.
 //!
 //! Environment:

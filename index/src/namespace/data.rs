@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Namespace, damaged};
-use crate::Error;
+use crate::{Error, Kv};
 use crate::extent::Extent;
 use crate::kv::Version;
 use crate::schema::{CommitRecord, Delta, Inode, MapRoot, Time, keys};
@@ -103,12 +103,20 @@ impl Namespace {
     /// # Errors
     /// When the engine fails or a record is damaged.
     pub fn commit_records(&self, ino: u64) -> Result<Vec<CommitRecord>, Error> {
-        let (start, end) = keys::commits(ino);
-        let mut found = self.kv().range(&start, &end, usize::MAX)?;
-        found.sort_by_key(|(_, value)| value.version);
-        found
-            .iter()
-            .map(|(key, value)| CommitRecord::decode(&value.value).ok_or_else(|| damaged(key)))
-            .collect()
+        commit_records(&**self.kv(), ino)
     }
+}
+
+/// Commit records of a file that are not folded yet, in the order of their commits.
+///
+/// # Errors
+/// When the engine fails or a record is damaged.
+pub fn commit_records(kv: &dyn Kv, ino: u64) -> Result<Vec<CommitRecord>, Error> {
+    let (start, end) = keys::commits(ino);
+    let mut found = kv.range(&start, &end, usize::MAX)?;
+    found.sort_by_key(|(_, value)| value.version);
+    found
+        .iter()
+        .map(|(key, value)| CommitRecord::decode(&value.value).ok_or_else(|| damaged(key)))
+        .collect()
 }

@@ -27,9 +27,18 @@ pub(crate) enum Scanned {
 }
 
 /// Reports every frame of a pack in order, searching for the next one where something is not.
-pub(crate) fn scan(file: &dyn BackingFile, mut found: impl FnMut(Scanned)) -> io::Result<()> {
+pub(crate) fn scan(file: &dyn BackingFile, found: impl FnMut(Scanned)) -> io::Result<()> {
+    scan_from(file, HEADER_LEN as u64, found)
+}
+
+/// Reports every frame of a file from an offset on.
+pub(crate) fn scan_from(
+    file: &dyn BackingFile,
+    start: u64,
+    mut found: impl FnMut(Scanned),
+) -> io::Result<()> {
     let len = file.len()?;
-    let mut at = HEADER_LEN as u64;
+    let mut at = start;
     let mut gap = None;
     let mut header = [0; FRAME_HEADER_LEN];
     while at < len {

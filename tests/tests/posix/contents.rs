@@ -93,7 +93,7 @@ pub(crate) fn open_with_truncation(case: &Case) -> Outcome {
         "bytes read after truncation"
     );
     writer.write_all_at(b"new", 5)?;
-    drop(writer);
+    drop((reader, writer));
     ensure_eq!(
         fs::read(&path)?,
         b"\0\0\0\0\0new",

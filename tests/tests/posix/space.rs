@@ -32,6 +32,7 @@ pub(crate) fn fallocate_modes(case: &Case) -> Outcome {
     let mut expected = b"head".to_vec();
     expected.resize(2 * MIB as usize + 5, 0);
     ensure!(fs::read(&path)? == expected, "allocating changed contents");
+    drop(file);
     kept.push((path, expected));
 
     let path = fs.at("keep-size");
@@ -44,6 +45,7 @@ pub(crate) fn fallocate_modes(case: &Case) -> Outcome {
         "size after allocating with KEEP_SIZE"
     );
     file.set_len(10)?;
+    drop(file);
     kept.push((path, b"head\0\0\0\0\0\0".to_vec()));
 
     for (index, (at, length)) in [

@@ -1,0 +1,102 @@
+//! Checking a store that is not in use, and rebuilding its index from its packs.
+
+mod check;
+mod rebuild;
+mod tally;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Serialize;
+use shale_backing::{Backing, PosixBacking};
+
+use crate::Error;
+use crate::lock::StoreLock;
+use crate::superblock::Superblock;
+
+/// What to do.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FsckOptions {
+    /// Make the index anew from what is in the packs.
+    pub rebuild: bool,
+}
+
+/// Something that is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// What it is.
+    pub what: String,
+    /// The file concerned, as a path inside the file system.
+    pub file: Option<String>,
+    /// Where in the file.
+    pub offset: Option<u64>,
+    /// Whether it has been put right.
+    pub repaired: bool,
+}
+
+/// What a check found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct FsckReport {
+    /// Everything that is wrong.
+    pub problems: Vec<Problem>,
+    /// Inodes that are not directories.
+    pub files: u64,
+    /// Directories.
+    pub dirs: u64,
+    /// Pack files.
+    pub packs: u64,
+    /// Frames that were read and decoded.
+    pub frames: u64,
+    /// Stored bytes of these frames.
+    pub frame_bytes: u64,
+    /// Bytes in packs that nothing refers to; they are collected while the store is mounted.
+    pub garbage_bytes: u64,
+}
+
+impl FsckReport {
+    fn add(&mut self, what: impl Into<String>) {
+        self.problems.push(Problem { what: what.into(), file: None, offset: None, repaired: false });
+    }
+
+    fn repaired(&mut self, what: impl Into<String>) {
+        self.problems.push(Problem { what: what.into(), file: None, offset: None, repaired: true });
+    }
+}
+
+/// Checks every reference and every checksum of a store.
+///
+/// # Errors
+/// When the store is in use or cannot be read at all.
+pub fn fsck(
+    store: &Path,
+    options: &FsckOptions,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<FsckReport, Error> {
+    let backing: Arc<dyn Backing> = Arc::new(PosixBacking::new(store));
+    if options.rebuild {
+        require_remains(store, &*backing)?;
+    } else if Superblock::read(&*backing)?.is_none() {
+        return Err(Error::NotAStore {
+            path: store.to_owned(),
+            reason: "there is no superblock, so it is not a store".to_owned(),
+        });
+    }
+    let _lock = StoreLock::take(store, "being checked")?;
+    let mut report = FsckReport::default();
+    if options.rebuild {
+        rebuild::rebuild(&backing, &mut report)?;
+    }
+    check::check(&backing, &mut report, progress)?;
+    Ok(report)
+}
+
+/// Refuses a directory in which there is nothing to rebuild from.
+fn require_remains(store: &Path, backing: &dyn Backing) -> Result<(), Error> {
+    if backing.list(Path::new(crate::pack::DIR)).is_ok() {
+        return Ok(());
+    }
+    Err(Error::NotAStore {
+        path: store.to_owned(),
+        reason: format!("it has no directory {}, there is nothing to rebuild from", crate::pack::DIR),
+    })
+}

@@ -1,0 +1,245 @@
+//! Checks: names, links, references, counters, checksums.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use shale_backing::{Access, Backing};
+use shale_index::ROOT;
+use shale_index::engine::{Embedded, Options};
+use shale_index::extent::{FramePart, Place};
+
+use super::tally::Tally;
+use super::{FsckReport, Problem};
+use crate::Error;
+use crate::frames::Frames;
+use crate::map::Visited;
+use crate::pack::{self, HEADER_LEN, PackId, Packs, decode_header};
+use crate::superblock::Superblock;
+
+/// Decoded frames kept while checking.
+const CACHE: u64 = 64 << 20;
+
+pub(super) fn check(
+    backing: &Arc<dyn Backing>,
+    report: &mut FsckReport,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<(), Error> {
+    let superblock = Superblock::read(&**backing)?.ok_or(Error::NotAStore {
+        path: backing.root().to_owned(),
+        reason: "there is no superblock".to_owned(),
+    })?;
+    if backing.list(Path::new("index")).is_err() {
+        report.add("the index is missing; `shale fsck --rebuild` makes it anew from the packs");
+        return Ok(());
+    }
+    let options = Options { read_only: true, ..Options::default() };
+    let engine = match Embedded::open(Arc::clone(backing), options) {
+        Ok((engine, _)) => engine,
+        Err(e) => {
+            report.add(format!(
+                "the index cannot be read: {e}; `shale fsck --rebuild` makes it anew from the packs"
+            ));
+            return Ok(());
+        }
+    };
+    let mut tally = Tally::default();
+    engine.dump(&mut |key, value| {
+        tally.take(key, &value.value, value.version);
+        Ok(())
+    })?;
+    for what in std::mem::take(&mut tally.undecodable) {
+        report.add(what);
+    }
+    if tally.inodes.is_empty() {
+        // A store that was made and never used.
+        return Ok(());
+    }
+    check_names(&tally, report);
+    let packs = check_packs(&**backing, &superblock, report)?;
+    check_data(backing, &superblock, &tally, &packs, report, progress)?;
+    check_rollups(&tally, report);
+    Ok(())
+}
+
+fn describe(tally: &Tally, ino: u64) -> String {
+    tally.path(ino).map_or_else(|| format!("inode {ino}"), |path| format!("inode {ino} ({path})"))
+}
+
+fn check_names(tally: &Tally, report: &mut FsckReport) {
+    let mut links: HashMap<u64, u32> = HashMap::new();
+    let mut subdirs: HashMap<u64, u32> = HashMap::new();
+    for (parent, name, dentry) in &tally.dentries {
+        let name = name.escape_ascii();
+        match tally.inodes.get(parent) {
+            Some(dir) if dir.is_dir() => {}
+            _ => report.add(format!("{name} is in inode {parent}, which is not a directory")),
+        }
+        match tally.inodes.get(&dentry.ino) {
+            Some(inode) if inode.is_dir() => {
+                *subdirs.entry(*parent).or_default() += 1;
+                if inode.parent != *parent {
+                    report.add(format!(
+                        "{} says it is in {}, but {parent} has it",
+                        describe(tally, inode.ino),
+                        inode.parent
+                    ));
+                }
+            }
+            Some(_) => {}
+            None => report.add(format!(
+                "{name} in {} names inode {}, which does not exist",
+                describe(tally, *parent),
+                dentry.ino
+            )),
+        }
+        *links.entry(dentry.ino).or_default() += 1;
+    }
+    for inode in tally.inodes.values() {
+        let found = links.get(&inode.ino).copied().unwrap_or(0);
+        let expected = if inode.ino == ROOT || (inode.is_dir() && found > 0) {
+            2 + subdirs.get(&inode.ino).copied().unwrap_or(0)
+        } else {
+            found
+        };
+        if inode.nlink != expected {
+            report.add(format!(
+                "{} counts {} links, found {expected}",
+                describe(tally, inode.ino),
+                inode.nlink
+            ));
+        }
+        if inode.nlink == 0 && !tally.orphans.contains(&inode.ino) {
+            report.add(format!("inode {} has no name and is not waiting to be freed", inode.ino));
+        }
+        if inode.is_dir() {
+            report.dirs += 1;
+        } else {
+            report.files += 1;
+        }
+    }
+    for ino in tally.records.keys().filter(|ino| !tally.inodes.contains_key(ino)) {
+        report.add(format!("commit records of inode {ino}, which does not exist"));
+    }
+}
+
+/// Lengths of all packs whose headers are sound.
+fn check_packs(
+    backing: &dyn Backing,
+    superblock: &Superblock,
+    report: &mut FsckReport,
+) -> Result<BTreeMap<u64, u64>, Error> {
+    let mut sound = BTreeMap::new();
+    for (id, len) in pack::list(backing)? {
+        report.packs += 1;
+        let path = PackId(id).path();
+        let file = backing.open(&path, Access::Read).map_err(Error::io("open", &path))?;
+        let mut header = [0; HEADER_LEN];
+        let problem = match file.read_exact_at(&mut header, 0) {
+            Err(e) => Some(e.to_string()),
+            Ok(()) => match decode_header(&header) {
+                Err(problem) => Some(problem),
+                Ok((store, _)) if store != superblock.id => {
+                    Some("it belongs to another store".to_owned())
+                }
+                Ok((_, named)) if named != id => Some(format!("it says it is pack {named:x}")),
+                Ok(_) => None,
+            },
+        };
+        if let Some(problem) = problem {
+            report.add(format!("{}: {problem}", path.display()));
+        }
+        sound.insert(id, len);
+    }
+    Ok(sound)
+}
+
+fn check_data(
+    backing: &Arc<dyn Backing>,
+    superblock: &Superblock,
+    tally: &Tally,
+    packs: &BTreeMap<u64, u64>,
+    report: &mut FsckReport,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<(), Error> {
+    let reader = Packs::open(Arc::clone(backing), superblock.id, 0, BTreeMap::new())?;
+    let frames = Frames::new(reader, CACHE);
+    let total: u64 = packs.values().sum();
+    let mut live: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut done = 0;
+    for inode in tally.inodes.values().filter(|inode| inode.is_file()) {
+        let mut wanted: Vec<(FramePart, u64)> = Vec::new();
+        let visited = tally.visit(&frames, inode, |visited| match visited {
+            Visited::MapFrame(part) => {
+                *live.entry(part.pack).or_default() += u64::from(part.frame_len);
+            }
+            Visited::Extent(extent) => {
+                if let Place::Frame(part) = extent.place {
+                    *live.entry(part.pack).or_default() += extent.stored();
+                    wanted.push((part, extent.offset));
+                }
+            }
+        });
+        let mut damaged = |error: Error, offset: Option<u64>| {
+            report.problems.push(Problem {
+                what: error.to_string(),
+                file: tally.path(inode.ino),
+                offset,
+                repaired: false,
+            });
+        };
+        match visited {
+            Ok(stored) if stored != inode.stored => report.add(format!(
+                "{} counts {} stored bytes, found {stored}",
+                describe(tally, inode.ino),
+                inode.stored
+            )),
+            Ok(_) => {}
+            Err(error) => damaged(error, None),
+        }
+        let mut seen = HashSet::new();
+        for (part, offset) in wanted {
+            if !seen.insert((part.pack, part.at)) {
+                continue;
+            }
+            if let Err(error) = frames.get(&part, inode.ino, offset) {
+                report.problems.push(Problem {
+                    what: error.to_string(),
+                    file: tally.path(inode.ino),
+                    offset: Some(offset),
+                    repaired: false,
+                });
+            }
+            report.frames += 1;
+            report.frame_bytes += u64::from(part.frame_len);
+            done += u64::from(part.frame_len);
+            progress(done.min(total), total);
+        }
+    }
+    for (pack, counted) in &tally.packs {
+        let found = live.get(pack).copied().unwrap_or(0);
+        if *counted != found {
+            report.add(format!("pack {pack:x} counts {counted} live bytes, found {found}"));
+        }
+    }
+    for (pack, found) in live.iter().filter(|(pack, _)| !tally.packs.contains_key(pack)) {
+        report.add(format!("pack {pack:x} counts no live bytes, found {found}"));
+    }
+    report.garbage_bytes = total.saturating_sub(live.values().sum());
+    progress(total, total);
+    Ok(())
+}
+
+fn check_rollups(tally: &Tally, report: &mut FsckReport) {
+    let expected = tally.expected_rollups();
+    for inode in tally.inodes.values().filter(|inode| inode.is_dir() && inode.nlink > 0) {
+        let wanted = expected.get(&inode.ino).copied().unwrap_or_default();
+        let found = tally.rollups.get(&inode.ino).copied().unwrap_or_default();
+        if wanted != found {
+            report.add(format!(
+                "the totals of {} are {found:?}, expected {wanted:?}",
+                describe(tally, inode.ino)
+            ));
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! A new index from what is in the directory of packs.
+//!
+//! The catalogue there holds every index transaction. Where it is damaged, the frames in packs
+//! still say which inode and which offset they belong to: files that no name is left for are
+//! gathered in `lost+found`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use shale_backing::{Access, Backing};
+use shale_codec::FrameKind;
+use shale_index::ROOT;
+use shale_index::engine::Embedded;
+use shale_index::extent::{Extent, ExtentMap, FramePart, Place};
+use shale_index::kv::Versioned;
+use shale_index::schema::{
+    CommitRecord, Dentry, Inode, MapRoot, S_IFDIR, S_IFREG, Time, encode_number, keys,
+};
+
+use super::FsckReport;
+use super::tally::Tally;
+use crate::Error;
+use crate::catalog;
+use crate::frames::Frames;
+use crate::map::Visited;
+use crate::pack::{self, HEADER_LEN, PackId, Packs, Scanned, decode_header, scan};
+use crate::superblock::Superblock;
+
+/// Where files without a name go.
+const LOST: &[u8] = b"lost+found";
+const INDEX: &str = "index";
+
+pub(super) fn rebuild(backing: &Arc<dyn Backing>, report: &mut FsckReport) -> Result<(), Error> {
+    let superblock = match Superblock::read(&**backing) {
+        Ok(Some(superblock)) => superblock,
+        Ok(None) | Err(Error::NotAStore { .. }) => {
+            let superblock = new_superblock(&**backing)?;
+            superblock.write(&**backing)?;
+            report.repaired("the superblock was missing or damaged and has been written anew");
+            superblock
+        }
+        Err(e) => return Err(e),
+    };
+    let recovered = catalog::recover(&**backing)?;
+    for what in &recovered.damaged {
+        report.repaired(format!("a part of the catalogue is not readable: {what}"));
+    }
+    let mut pairs = recovered.pairs;
+    let mut next = recovered.next;
+    if !recovered.complete || !recovered.damaged.is_empty() {
+        let rescued = salvage(&**backing, &mut pairs, &mut next)?;
+        report.repaired(format!(
+            "the catalogue is not whole: {rescued} files without a name are in lost+found"
+        ));
+    }
+    recount(backing, &superblock, &mut pairs, next)?;
+    set_aside(&**backing)?;
+    let count = pairs.len();
+    Embedded::import(&**backing, pairs, next + 1)?;
+    report.repaired(format!("the index has been made anew, with {count} records"));
+    Ok(())
+}
+
+/// A superblock with the identity that the packs know.
+fn new_superblock(backing: &dyn Backing) -> Result<Superblock, Error> {
+    let mut superblock = Superblock::fresh().map_err(Error::io("make an identity for", "."))?;
+    for (id, _) in pack::list(backing)? {
+        let path = PackId(id).path();
+        let file = backing.open(&path, Access::Read).map_err(Error::io("open", &path))?;
+        let mut header = [0; HEADER_LEN];
+        if file.read_exact_at(&mut header, 0).is_ok()
+            && let Ok((store, _)) = decode_header(&header)
+        {
+            superblock.id = store;
+            break;
+        }
+    }
+    Ok(superblock)
+}
+
+/// Keeps what is left of the old index, under another name.
+fn set_aside(backing: &dyn Backing) -> Result<(), Error> {
+    if backing.list(INDEX.as_ref()).is_err() {
+        return Ok(());
+    }
+    for number in 1.. {
+        let aside = PathBuf::from(format!("index.old-{number}"));
+        if backing.list(&aside).is_err() {
+            backing.rename(INDEX.as_ref(), &aside).map_err(Error::io("rename", INDEX))?;
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Adds files for frames whose inode is not known.
+fn salvage(
+    backing: &dyn Backing,
+    pairs: &mut BTreeMap<Vec<u8>, Versioned>,
+    next: &mut u64,
+) -> Result<usize, Error> {
+    let mut found: BTreeMap<u64, Vec<(u64, Extent)>> = BTreeMap::new();
+    for (id, _) in pack::list(backing)? {
+        let path = PackId(id).path();
+        let file = backing.open(&path, Access::Read).map_err(Error::io("open", &path))?;
+        scan(&*file, |scanned| {
+            if let Scanned::Frame { at, header } = scanned
+                && header.meta.kind == FrameKind::Data
+                && header.raw_len > 0
+                && !pairs.contains_key(&keys::inode(header.meta.inode))
+            {
+                let part = FramePart {
+                    pack: id,
+                    at,
+                    frame_len: header.frame_len,
+                    raw_len: header.raw_len,
+                    skip: 0,
+                };
+                let extent = Extent {
+                    offset: header.meta.offset,
+                    len: u64::from(header.raw_len),
+                    place: Place::Frame(part),
+                };
+                found
+                    .entry(header.meta.inode)
+                    .or_default()
+                    .push((header.meta.sequence, extent));
+            }
+        })
+        .map_err(Error::io("read", &path))?;
+    }
+    let version = *next;
+    *next += 1;
+    let mut put = |key: Vec<u8>, value: Vec<u8>| {
+        pairs.insert(key, Versioned { value: value.into(), version, created: version });
+    };
+    let top = found.keys().max().copied().unwrap_or(0).max(LAST_RESERVED);
+    let lost = top + 1;
+    put(keys::inode(ROOT), node(ROOT, S_IFDIR | 0o755, 3, ROOT).encode());
+    put(keys::inode(lost), node(lost, S_IFDIR | 0o700, 2, ROOT).encode());
+    put(keys::dentry(ROOT, LOST), Dentry { ino: lost, kind: S_IFDIR }.encode());
+    for (ino, mut extents) in found.clone() {
+        extents.sort_by_key(|(sequence, _)| *sequence);
+        let map = ExtentMap::from_extents(extents.into_iter().map(|(_, extent)| extent));
+        let all: Vec<Extent> = map.iter().copied().collect();
+        let mut inode = node(ino, S_IFREG | 0o600, 1, lost);
+        inode.size = all.iter().map(Extent::end).max().unwrap_or(0);
+        put(keys::inode(ino), inode.encode());
+        put(keys::commit(ino, 0, 1), CommitRecord { extents: all }.encode());
+        let name = format!("#{ino}");
+        put(keys::dentry(lost, name.as_bytes()), Dentry { ino, kind: S_IFREG }.encode());
+    }
+    put(keys::counter("ino"), encode_number(lost + 1));
+    Ok(found.len())
+}
+
+/// Inode numbers below are not handed out.
+const LAST_RESERVED: u64 = 15;
+
+fn node(ino: u64, mode: u32, nlink: u32, parent: u64) -> Inode {
+    let now = Time::now();
+    Inode {
+        ino,
+        mode,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        nlink,
+        size: 0,
+        stored: 0,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        btime: now,
+        parent,
+        chunk_shift: 20,
+        target: Vec::new(),
+        map: MapRoot::Inline(Vec::new()),
+    }
+}
+
+/// Sets link counts, stored sizes, totals and live bytes to what is really there.
+fn recount(
+    backing: &Arc<dyn Backing>,
+    superblock: &Superblock,
+    pairs: &mut BTreeMap<Vec<u8>, Versioned>,
+    version: u64,
+) -> Result<(), Error> {
+    let mut tally = Tally::default();
+    for (key, value) in pairs.iter() {
+        tally.take(key, &value.value, value.version);
+    }
+    let mut put = |key: Vec<u8>, value: Vec<u8>| {
+        pairs.insert(key, Versioned { value: value.into(), version, created: version });
+    };
+    let packs = Packs::open(Arc::clone(backing), superblock.id, 0, BTreeMap::new())?;
+    let frames = Frames::new(packs, 16 << 20);
+    let mut live: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut links: BTreeMap<u64, u32> = BTreeMap::new();
+    for (parent, _, dentry) in &tally.dentries {
+        *links.entry(dentry.ino).or_default() += 1;
+        if dentry.kind == S_IFDIR {
+            *links.entry(*parent).or_default() += 1;
+        }
+    }
+    let mut inodes = std::mem::take(&mut tally.inodes);
+    for inode in inodes.values_mut() {
+        let named = links.get(&inode.ino).copied().unwrap_or(0);
+        let nlink = match (inode.is_dir(), inode.ino == ROOT) {
+            (true, true) => named + 2,
+            (true, false) if named > 0 => named + 1,
+            _ => named,
+        };
+        let mut changed = nlink != inode.nlink;
+        inode.nlink = nlink;
+        if inode.is_file() {
+            // A map that cannot be read is reported by the check that follows.
+            let visited = tally.visit(&frames, inode, |visited| {
+                let (pack, bytes) = match visited {
+                    Visited::MapFrame(part) => (part.pack, u64::from(part.frame_len)),
+                    Visited::Extent(extent) => match extent.place {
+                        Place::Frame(part) => (part.pack, extent.stored()),
+                        Place::Hole => return,
+                    },
+                };
+                *live.entry(pack).or_default() += bytes;
+            });
+            if let Ok(stored) = visited
+                && stored != inode.stored
+            {
+                inode.stored = stored;
+                changed = true;
+            }
+        }
+        if changed {
+            put(keys::inode(inode.ino), inode.encode());
+        }
+        if inode.nlink == 0 {
+            put(keys::orphan(inode.ino), Vec::new());
+        }
+    }
+    tally.inodes = inodes;
+    for (dir, total) in tally.expected_rollups() {
+        put(keys::rollup(dir), total.encode());
+    }
+    for pack in tally.packs.keys() {
+        live.entry(*pack).or_default();
+    }
+    for (pack, bytes) in live {
+        put(keys::pack(pack), encode_number(bytes));
+    }
+    Ok(())
+}
