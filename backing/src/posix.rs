@@ -29,7 +29,10 @@ impl PosixBacking {
 
     /// Refuses a path that would leave the store.
     fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
-        if path.components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir)) {
+        if path
+            .components()
+            .all(|c| matches!(c, Component::Normal(_) | Component::CurDir))
+        {
             Ok(self.root.join(path))
         } else {
             Err(io::Error::new(
@@ -53,7 +56,9 @@ impl Backing for PosixBacking {
                 options.write(true).create_new(true);
             }
         }
-        Ok(Arc::new(PosixFile { file: options.open(self.resolve(path)?)? }))
+        Ok(Arc::new(PosixFile {
+            file: options.open(self.resolve(path)?)?,
+        }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -72,7 +77,10 @@ impl Backing for PosixBacking {
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        std::fs::DirBuilder::new().recursive(true).mode(DIR_MODE).create(self.resolve(path)?)
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(DIR_MODE)
+            .create(self.resolve(path)?)
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
@@ -178,8 +186,15 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let backing = PosixBacking::new(dir.path());
         backing.create_dir_all(Path::new("packs/s1")).unwrap();
-        backing.open(Path::new("packs/s1/p"), Access::CreateNew).unwrap();
-        let mode = |p: &str| std::fs::metadata(dir.path().join(p)).unwrap().permissions().mode();
+        backing
+            .open(Path::new("packs/s1/p"), Access::CreateNew)
+            .unwrap();
+        let mode = |p: &str| {
+            std::fs::metadata(dir.path().join(p))
+                .unwrap()
+                .permissions()
+                .mode()
+        };
         assert_eq!(mode("packs/s1/p") & 0o777, 0o600);
         assert_eq!(mode("packs/s1") & 0o777, 0o700);
     }

@@ -111,7 +111,18 @@ impl Decoder {
                 return Err(Error::Malformed("constant frame with a payload"));
             }
             let width = directory.head.len();
-            out.extend(directory.head.iter().cycle().skip(start % width).take(len));
+            out.extend(
+                directory
+                    .head
+                    .iter()
+                    .cycle()
+                    .skip(start % width)
+                    .take(width.min(len)),
+            );
+            while out.len() < len {
+                // Doubles; a whole number of elements until the last time.
+                out.extend_from_within(..out.len().min(len - out.len()));
+            }
             return Ok(());
         }
 

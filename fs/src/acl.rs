@@ -51,13 +51,26 @@ impl Acl {
             return Ok(None);
         }
         let acl = Self { entries };
-        if acl.is_valid() { Ok(Some(acl)) } else { refused(libc::EINVAL) }
+        if acl.is_valid() {
+            Ok(Some(acl))
+        } else {
+            refused(libc::EINVAL)
+        }
     }
 
     fn is_valid(&self) -> bool {
         let count = |tag| self.entries.iter().filter(|e| e.tag == tag).count();
         let named = count(USER) + count(GROUP);
-        let order = |e: &Entry| (e.tag, if matches!(e.tag, USER | GROUP) { e.id } else { 0 });
+        let order = |e: &Entry| {
+            (
+                e.tag,
+                if matches!(e.tag, USER | GROUP) {
+                    e.id
+                } else {
+                    0
+                },
+            )
+        };
         self.entries.iter().all(|e| {
             e.perm <= 7 && matches!(e.tag, USER_OBJ | USER | GROUP_OBJ | GROUP | MASK | OTHER)
         }) && self.entries.is_sorted_by(|a, b| order(a) < order(b))
@@ -89,14 +102,18 @@ impl Acl {
 
     /// The entry that the group bits of a mode stand for.
     fn group_class(&mut self) -> Option<&mut Entry> {
-        let tag = if self.entries.iter().any(|e| e.tag == MASK) { MASK } else { GROUP_OBJ };
+        let tag = if self.entries.iter().any(|e| e.tag == MASK) {
+            MASK
+        } else {
+            GROUP_OBJ
+        };
         self.entry(tag)
     }
 
     /// The permission bits that the list amounts to.
     pub(crate) fn mode(&self) -> u32 {
         let mut copy = self.clone();
-        let mut perm = |entry: Option<&mut Entry>| entry.map_or(0, |e| u32::from(e.perm));
+        let perm = |entry: Option<&mut Entry>| entry.map_or(0, |e| u32::from(e.perm));
         let user = perm(copy.entry(USER_OBJ));
         let group = perm(copy.group_class());
         let other = perm(copy.entry(OTHER));
@@ -138,13 +155,23 @@ mod tests {
     use super::*;
 
     fn acl(entries: &[(u16, u16, u32)]) -> Acl {
-        Acl { entries: entries.iter().map(|&(tag, perm, id)| Entry { tag, perm, id }).collect() }
+        Acl {
+            entries: entries
+                .iter()
+                .map(|&(tag, perm, id)| Entry { tag, perm, id })
+                .collect(),
+        }
     }
 
     #[test]
     fn lists_without_the_basic_entries_or_a_needed_mask_are_refused() {
-        let no_mask =
-            acl(&[(USER_OBJ, 7, 0), (USER, 7, 5), (GROUP_OBJ, 5, 0), (OTHER, 5, 0)]).encode();
+        let no_mask = acl(&[
+            (USER_OBJ, 7, 0),
+            (USER, 7, 5),
+            (GROUP_OBJ, 5, 0),
+            (OTHER, 5, 0),
+        ])
+        .encode();
         assert!(Acl::parse(&no_mask).is_err());
         let no_other = acl(&[(USER_OBJ, 7, 0), (GROUP_OBJ, 5, 0)]).encode();
         assert!(Acl::parse(&no_other).is_err());

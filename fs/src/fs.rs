@@ -90,7 +90,11 @@ impl Fs {
     /// A file system over a store; new files get chunks of `chunk` bytes.
     #[must_use]
     pub fn new(store: Store, chunk: u32) -> Self {
-        Self { store, chunk_shift: chunk.ilog2() as u8, orphans: Mutex::default() }
+        Self {
+            store,
+            chunk_shift: chunk.ilog2() as u8,
+            orphans: Mutex::default(),
+        }
     }
 
     /// The store.
@@ -108,7 +112,11 @@ impl Fs {
     }
 
     pub(crate) fn attr(&self, inode: Inode) -> Attr {
-        let unwritten = if inode.is_file() { self.store.unwritten(inode.ino) } else { 0 };
+        let unwritten = if inode.is_file() {
+            self.store.unwritten(inode.ino)
+        } else {
+            0
+        };
         let inode = self.store.overlay(inode);
         Attr {
             ino: inode.ino,
@@ -119,7 +127,11 @@ impl Fs {
             rdev: inode.rdev,
             size: inode.size,
             blocks: (inode.stored + unwritten).div_ceil(512),
-            blksize: if inode.is_file() { 1 << inode.chunk_shift } else { 4096 },
+            blksize: if inode.is_file() {
+                1 << inode.chunk_shift
+            } else {
+                4096
+            },
             atime: inode.atime,
             mtime: inode.mtime,
             ctime: inode.ctime,

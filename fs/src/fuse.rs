@@ -62,16 +62,16 @@ mod syncers {
             let receiver = Arc::new(Mutex::new(receiver));
             for number in 0..threads {
                 let receiver = Arc::clone(&receiver);
-                std::thread::Builder::new().name(format!("shale-sync-{number}")).spawn(
-                    move || {
+                std::thread::Builder::new()
+                    .name(format!("shale-sync-{number}"))
+                    .spawn(move || {
                         loop {
                             let Ok(jobs) = receiver.lock() else { return };
                             let Ok(job) = jobs.recv() else { return };
                             drop(jobs);
                             job();
                         }
-                    },
-                )?;
+                    })?;
             }
             Ok(Self { sender })
         }
@@ -111,7 +111,11 @@ impl Wire {
 }
 
 /// Runs an operation; a panic in it is an I/O error, not the end of the mount.
-fn run<T>(operation: &str, ino: INodeNo, body: impl FnOnce() -> Result<T, Error>) -> Result<T, Errno> {
+fn run<T>(
+    operation: &str,
+    ino: INodeNo,
+    body: impl FnOnce() -> Result<T, Error>,
+) -> Result<T, Errno> {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(error)) => {
@@ -129,7 +133,11 @@ fn run<T>(operation: &str, ino: INodeNo, body: impl FnOnce() -> Result<T, Error>
 }
 
 fn caller(req: &Request) -> Caller {
-    Caller { uid: req.uid(), gid: req.gid(), pid: req.pid() }
+    Caller {
+        uid: req.uid(),
+        gid: req.gid(),
+        pid: req.pid(),
+    }
 }
 
 fn kind(mode: u32) -> FileType {
@@ -174,7 +182,9 @@ fn wire_time(time: TimeOrNow) -> Time {
 macro_rules! entry {
     ($reply:expr, $result:expr) => {
         match $result {
-            Ok(attr) => $reply.entry_with_ttls(&ATTR_TTL, &ENTRY_TTL, &wire_attr(&attr), GENERATION),
+            Ok(attr) => {
+                $reply.entry_with_ttls(&ATTR_TTL, &ENTRY_TTL, &wire_attr(&attr), GENERATION)
+            }
             Err(errno) => $reply.error(errno),
         }
     };
@@ -217,7 +227,12 @@ impl Filesystem for Wire {
     }
 
     fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        entry!(reply, run("lookup", parent, || self.fs.lookup(parent.0, name.as_bytes())));
+        entry!(
+            reply,
+            run("lookup", parent, || self
+                .fs
+                .lookup(parent.0, name.as_bytes()))
+        );
     }
 
     fn forget(&self, _req: &Request, ino: INodeNo, _nlookup: u64) {
@@ -286,7 +301,8 @@ impl Filesystem for Wire {
         reply: ReplyEntry,
     ) {
         let made = run("mknod", parent, || {
-            self.fs.mknod(&caller(req), parent.0, name.as_bytes(), mode, umask, rdev)
+            self.fs
+                .mknod(&caller(req), parent.0, name.as_bytes(), mode, umask, rdev)
         });
         entry!(reply, made);
     }
@@ -301,17 +317,26 @@ impl Filesystem for Wire {
         reply: ReplyEntry,
     ) {
         let made = run("mkdir", parent, || {
-            self.fs.mkdir(&caller(req), parent.0, name.as_bytes(), mode, umask)
+            self.fs
+                .mkdir(&caller(req), parent.0, name.as_bytes(), mode, umask)
         });
         entry!(reply, made);
     }
 
     fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        empty!(reply, run("unlink", parent, || self.fs.unlink(parent.0, name.as_bytes())));
+        empty!(
+            reply,
+            run("unlink", parent, || self
+                .fs
+                .unlink(parent.0, name.as_bytes()))
+        );
     }
 
     fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        empty!(reply, run("rmdir", parent, || self.fs.rmdir(parent.0, name.as_bytes())));
+        empty!(
+            reply,
+            run("rmdir", parent, || self.fs.rmdir(parent.0, name.as_bytes()))
+        );
     }
 
     fn symlink(
@@ -324,7 +349,8 @@ impl Filesystem for Wire {
     ) {
         let target = target.as_os_str().as_bytes();
         let made = run("symlink", parent, || {
-            self.fs.symlink(&caller(req), parent.0, link_name.as_bytes(), target)
+            self.fs
+                .symlink(&caller(req), parent.0, link_name.as_bytes(), target)
         });
         entry!(reply, made);
     }
@@ -341,7 +367,8 @@ impl Filesystem for Wire {
     ) {
         let moved = run("rename", parent, || {
             let (from, to) = (name.as_bytes(), newname.as_bytes());
-            self.fs.rename(parent.0, from, newparent.0, to, flags.bits())
+            self.fs
+                .rename(parent.0, from, newparent.0, to, flags.bits())
         });
         empty!(reply, moved);
     }
@@ -354,7 +381,14 @@ impl Filesystem for Wire {
         newname: &OsStr,
         reply: ReplyEntry,
     ) {
-        entry!(reply, run("link", ino, || self.fs.link(ino.0, newparent.0, newname.as_bytes())));
+        entry!(
+            reply,
+            run("link", ino, || self.fs.link(
+                ino.0,
+                newparent.0,
+                newname.as_bytes()
+            ))
+        );
     }
 
     fn open(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
@@ -375,7 +409,8 @@ impl Filesystem for Wire {
         reply: ReplyCreate,
     ) {
         let made = run("create", parent, || {
-            self.fs.create(&caller(req), parent.0, name.as_bytes(), mode, umask)
+            self.fs
+                .create(&caller(req), parent.0, name.as_bytes(), mode, umask)
         });
         match made {
             Ok((attr, handle)) => reply.created(
@@ -402,7 +437,8 @@ impl Filesystem for Wire {
     ) {
         let mut out = Vec::new();
         let done = run("read", ino, || {
-            self.fs.read(&*self.handle(fh)?, offset, size as usize, &mut out)
+            self.fs
+                .read(&*self.handle(fh)?, offset, size as usize, &mut out)
         });
         match done {
             Ok(()) => reply.data(&out),
@@ -423,7 +459,9 @@ impl Filesystem for Wire {
         reply: ReplyWrite,
     ) {
         let kill = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        match run("write", ino, || self.fs.write(&*self.handle(fh)?, offset, data, kill)) {
+        match run("write", ino, || {
+            self.fs.write(&*self.handle(fh)?, offset, data, kill)
+        }) {
             Ok(()) => reply.written(data.len() as u32),
             Err(errno) => reply.error(errno),
         }
@@ -437,7 +475,10 @@ impl Filesystem for Wire {
         _lock_owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        empty!(reply, run("flush", ino, || self.fs.flush(&*self.handle(fh)?)));
+        empty!(
+            reply,
+            run("flush", ino, || self.fs.flush(&*self.handle(fh)?))
+        );
     }
 
     fn release(
@@ -468,7 +509,8 @@ impl Filesystem for Wire {
         match self.handle(fh) {
             Ok(handle) => {
                 let fs = Arc::clone(&self.fs);
-                self.syncers.run(move || empty!(reply, run("fsync", ino, || fs.fsync(&handle))));
+                self.syncers
+                    .run(move || empty!(reply, run("fsync", ino, || fs.fsync(&handle))));
             }
             Err(error) => reply.error(Errno::from_i32(error.errno())),
         }
@@ -483,7 +525,8 @@ impl Filesystem for Wire {
         reply: ReplyEmpty,
     ) {
         let fs = Arc::clone(&self.fs);
-        self.syncers.run(move || empty!(reply, run("fsyncdir", ino, || fs.fsyncdir())));
+        self.syncers
+            .run(move || empty!(reply, run("fsyncdir", ino, || fs.fsyncdir())));
     }
 
     fn readdir(
@@ -563,7 +606,8 @@ impl Filesystem for Wire {
         reply: ReplyEmpty,
     ) {
         let set = run("setxattr", ino, || {
-            self.fs.setxattr(&caller(req), ino.0, name.as_bytes(), value, flags)
+            self.fs
+                .setxattr(&caller(req), ino.0, name.as_bytes(), value, flags)
         });
         empty!(reply, set);
     }
@@ -576,13 +620,21 @@ impl Filesystem for Wire {
     fn listxattr(&self, req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
         let found = run("listxattr", ino, || {
             let names = self.fs.listxattr(&caller(req), ino.0)?;
-            Ok(names.iter().flat_map(|name| [&name[..], b"\0"].concat()).collect())
+            Ok(names
+                .iter()
+                .flat_map(|name| [&name[..], b"\0"].concat())
+                .collect())
         });
         reply_xattr(reply, size, found);
     }
 
     fn removexattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        empty!(reply, run("removexattr", ino, || self.fs.removexattr(ino.0, name.as_bytes())));
+        empty!(
+            reply,
+            run("removexattr", ino, || self
+                .fs
+                .removexattr(ino.0, name.as_bytes()))
+        );
     }
 
     fn fallocate(
@@ -616,7 +668,9 @@ impl Filesystem for Wire {
                 libc::SEEK_HOLE => Whence::Hole,
                 _ => return refused(libc::EINVAL),
             };
-            let Ok(offset) = u64::try_from(offset) else { return refused(libc::ENXIO) };
+            let Ok(offset) = u64::try_from(offset) else {
+                return refused(libc::ENXIO);
+            };
             self.fs.lseek(&*self.handle(fh)?, offset, whence)
         });
         match found {
@@ -640,7 +694,8 @@ impl Filesystem for Wire {
     ) {
         let copied = run("copy_file_range", ino_in, || {
             let (from, to) = (self.handle(fh_in)?, self.handle(fh_out)?);
-            self.fs.copy_file_range(&from, offset_in, &to, offset_out, len)
+            self.fs
+                .copy_file_range(&from, offset_in, &to, offset_out, len)
         });
         match copied {
             Ok(len) => reply.written(len as u32),

@@ -30,7 +30,11 @@ pub struct Unmounter {
 
 fn failed(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
     let path = path.to_owned();
-    move |source| Error::Mount { action, path, source }
+    move |source| Error::Mount {
+        action,
+        path,
+        source,
+    }
 }
 
 /// Mounts a store; returns once the mount answers.
@@ -46,7 +50,10 @@ pub fn mount(options: &MountOptions) -> Result<Mounted, Error> {
         &StoreOptions {
             memory: options.memory,
             workers: options.workers,
-            owner: (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw()),
+            owner: (
+                nix::unistd::geteuid().as_raw(),
+                nix::unistd::getegid().as_raw(),
+            ),
             effort: Effort::Fast,
             purpose: format!("mounted on {}", options.mountpoint.display()),
         },
@@ -54,7 +61,11 @@ pub fn mount(options: &MountOptions) -> Result<Mounted, Error> {
     let fs = Arc::new(Fs::new(store, options.chunk));
     let started = start(Arc::clone(&fs), options);
     match started {
-        Ok(session) => Ok(Mounted { fs, mountpoint: options.mountpoint.clone(), session }),
+        Ok(session) => Ok(Mounted {
+            fs,
+            mountpoint: options.mountpoint.clone(),
+            session,
+        }),
         Err(error) => {
             fs.store().shut_down()?;
             Err(error)
@@ -62,14 +73,11 @@ pub fn mount(options: &MountOptions) -> Result<Mounted, Error> {
     }
 }
 
-fn start(
-    fs: Arc<Fs>,
-    options: &MountOptions,
-) -> Result<JoinHandle<std::io::Result<()>>, Error> {
+fn start(fs: Arc<Fs>, options: &MountOptions) -> Result<JoinHandle<std::io::Result<()>>, Error> {
     let mountpoint = &options.mountpoint;
     let wire = Wire::new(fs).map_err(failed("start threads for", mountpoint))?;
-    let session = Session::new(wire, mountpoint, &config(options))
-        .map_err(failed("mount on", mountpoint))?;
+    let session =
+        Session::new(wire, mountpoint, &config(options)).map_err(failed("mount on", mountpoint))?;
     std::thread::Builder::new()
         .name("shale-session".to_owned())
         .spawn(move || session.run())
@@ -79,29 +87,42 @@ fn start(
 fn config(options: &MountOptions) -> Config {
     let mut config = Config::default();
     // As a custom option, because fuser drops its own when root mounts directly.
-    config.mount_options.push(MountOption::CUSTOM("subtype=shale".to_owned()));
-    config.mount_options.push(MountOption::FSName(options.store.display().to_string()));
+    config
+        .mount_options
+        .push(MountOption::CUSTOM("subtype=shale".to_owned()));
+    config
+        .mount_options
+        .push(MountOption::FSName(options.store.display().to_string()));
     if options.default_permissions {
         config.mount_options.push(MountOption::DefaultPermissions);
     }
     if options.read_only {
         config.mount_options.push(MountOption::RO);
     }
-    config.mount_options.extend(options.fuse_options.iter().map(|option| match option.as_str() {
-        "dev" => MountOption::Dev,
-        "nodev" => MountOption::NoDev,
-        "suid" => MountOption::Suid,
-        "nosuid" => MountOption::NoSuid,
-        "exec" => MountOption::Exec,
-        "noexec" => MountOption::NoExec,
-        "atime" => MountOption::Atime,
-        "noatime" => MountOption::NoAtime,
-        "sync" => MountOption::Sync,
-        "async" => MountOption::Async,
-        "dirsync" => MountOption::DirSync,
-        other => MountOption::CUSTOM(other.to_owned()),
-    }));
-    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
+    config.mount_options.extend(
+        options
+            .fuse_options
+            .iter()
+            .map(|option| match option.as_str() {
+                "dev" => MountOption::Dev,
+                "nodev" => MountOption::NoDev,
+                "suid" => MountOption::Suid,
+                "nosuid" => MountOption::NoSuid,
+                "exec" => MountOption::Exec,
+                "noexec" => MountOption::NoExec,
+                "atime" => MountOption::Atime,
+                "noatime" => MountOption::NoAtime,
+                "sync" => MountOption::Sync,
+                "async" => MountOption::Async,
+                "dirsync" => MountOption::DirSync,
+                other => MountOption::CUSTOM(other.to_owned()),
+            }),
+    );
+    config.acl = if options.allow_other {
+        SessionACL::All
+    } else {
+        SessionACL::Owner
+    };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     config.n_threads = Some((cores * THREADS_PER_CORE).max(THREADS_MIN));
     config.clone_fd = true;
@@ -114,9 +135,10 @@ impl Mounted {
     /// # Errors
     /// What could not be made durable, or how the session failed.
     pub fn wait(self) -> Result<(), Error> {
-        let ended = self.session.join().unwrap_or_else(|_| {
-            Err(std::io::Error::other("the session panicked"))
-        });
+        let ended = self
+            .session
+            .join()
+            .unwrap_or_else(|_| Err(std::io::Error::other("the session panicked")));
         let stored = self.fs.store().shut_down();
         ended.map_err(failed("serve", &self.mountpoint))?;
         Ok(stored?)
@@ -125,7 +147,9 @@ impl Mounted {
     /// Something to end the mount with.
     #[must_use]
     pub fn unmounter(&self) -> Unmounter {
-        Unmounter { mountpoint: self.mountpoint.clone() }
+        Unmounter {
+            mountpoint: self.mountpoint.clone(),
+        }
     }
 }
 

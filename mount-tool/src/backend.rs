@@ -2,18 +2,17 @@
 
 use std::path::Path;
 
-pub(crate) use shale_fs::options;
 pub(crate) use shale_fs::options::{Defaults, MountOptions, Requested, Unknown};
-pub(crate) use shale_store::fsck::{FsckReport, Problem};
+pub(crate) use shale_store::fsck::FsckReport;
 
 use crate::failure::{Failure, fsck_exit, mount_exit};
 
 /// Names of files at the top of a store.
 pub(crate) mod store_files {
-    /// What makes a directory a store.
-    pub(crate) use shale_store::superblock::FILE as SUPERBLOCK;
     /// Locked by the daemon as long as it lives.
     pub(crate) use shale_store::lock::FILE as LOCK;
+    /// What makes a directory a store.
+    pub(crate) use shale_store::superblock::FILE as SUPERBLOCK;
     /// Where warnings go unless `--log` says otherwise.
     pub(crate) const LOG: &str = "shale.log";
 }

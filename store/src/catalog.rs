@@ -76,7 +76,9 @@ struct State {
 
 impl std::fmt::Debug for State {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("State").field("number", &self.number).finish_non_exhaustive()
+        f.debug_struct("State")
+            .field("number", &self.number)
+            .finish_non_exhaustive()
     }
 }
 
@@ -98,7 +100,11 @@ fn list(backing: &dyn Backing) -> Result<Vec<(u64, u64)>, Error> {
     let mut files: Vec<(u64, u64)> = entries
         .iter()
         .filter_map(|entry| {
-            let name = entry.name.to_str()?.strip_prefix('c')?.strip_suffix(".log")?;
+            let name = entry
+                .name
+                .to_str()?
+                .strip_prefix('c')?
+                .strip_suffix(".log")?;
             Some((u64::from_str_radix(name, 16).ok()?, entry.len))
         })
         .collect();
@@ -109,7 +115,9 @@ fn list(backing: &dyn Backing) -> Result<Vec<(u64, u64)>, Error> {
 impl Catalog {
     /// Begins a new file and follows the engine from now on.
     pub(crate) fn open(backing: Arc<dyn Backing>, engine: &Arc<Embedded>) -> Result<Self, Error> {
-        backing.create_dir_all(&dir()).map_err(Error::io("create", dir()))?;
+        backing
+            .create_dir_all(&dir())
+            .map_err(Error::io("create", dir()))?;
         let files = list(&*backing)?;
         let reached = newest_version(&*backing, &files)?;
         let number = files.last().map_or(0, |(number, _)| *number) + 1;
@@ -136,7 +144,11 @@ impl Catalog {
         }
         let tapped = Arc::clone(&shared);
         engine.set_tap(Box::new(move |commit| tapped.record(commit)));
-        Ok(Self { shared, engine: Arc::clone(engine), dumper: Mutex::default() })
+        Ok(Self {
+            shared,
+            engine: Arc::clone(engine),
+            dumper: Mutex::default(),
+        })
     }
 
     /// Writes what has been committed since the last call.
@@ -153,7 +165,11 @@ impl Catalog {
             state.incomplete || state.since_dump > DUMP_AFTER.max(2 * state.dump)
         };
         let mut dumper = self.dumper.lock();
-        if due && dumper.as_ref().is_none_or(std::thread::JoinHandle::is_finished) {
+        if due
+            && dumper
+                .as_ref()
+                .is_none_or(std::thread::JoinHandle::is_finished)
+        {
             let (shared, engine) = (Arc::clone(&self.shared), Arc::clone(&self.engine));
             let body = move || {
                 if let Err(e) = shared.dump(&engine) {
@@ -216,16 +232,24 @@ impl Shared {
                     .backing
                     .open(&path, Access::CreateNew)
                     .map_err(Error::io("create", &path))?;
-                self.backing.sync_dir(&dir()).map_err(Error::io("sync", dir()))?;
+                self.backing
+                    .sync_dir(&dir())
+                    .map_err(Error::io("sync", dir()))?;
                 state.file = Some(Arc::clone(&file));
                 state.end = 0;
                 file
             }
         };
-        let meta =
-            FrameMeta { kind: FrameKind::Catalog, inode: 0, offset: holds, sequence: state.newest };
+        let meta = FrameMeta {
+            kind: FrameKind::Catalog,
+            inode: 0,
+            offset: holds,
+            sequence: state.newest,
+        };
         let mut frame = Vec::new();
-        state.encoder.encode(&meta, &Hint::Unknown, Effort::Zstd(1), raw, &mut frame)?;
+        state
+            .encoder
+            .encode(&meta, &Hint::Unknown, Effort::Zstd(1), raw, &mut frame)?;
         file.write_all_at(&frame, state.end)
             .map_err(Error::io("append to", path(state.number)))?;
         state.end += frame.len() as u64;
@@ -276,8 +300,13 @@ impl Shared {
         state.dump = std::mem::take(&mut state.since_dump);
         drop(state);
         self.sync()?;
-        for (old, _) in list(&*self.backing)?.into_iter().filter(|(old, _)| *old < number) {
-            self.backing.remove_file(&path(old)).map_err(Error::io("delete", path(old)))?;
+        for (old, _) in list(&*self.backing)?
+            .into_iter()
+            .filter(|(old, _)| *old < number)
+        {
+            self.backing
+                .remove_file(&path(old))
+                .map_err(Error::io("delete", path(old)))?;
         }
         Ok(())
     }
@@ -285,22 +314,35 @@ impl Shared {
     fn dump_pairs(&self, engine: &Embedded) -> Result<(), Error> {
         let mut raw = Vec::new();
         let mut failed = None;
-        engine.dump(&mut |key, value| {
-            if self.stop.load(Ordering::SeqCst) {
-                return Err(shale_index::Error::Closed("the store is being closed".to_owned()));
-            }
-            let change = Change { key: key.to_vec(), value: Some(value.clone()), leased: false };
-            push(&mut raw, &Commit { version: value.version, changes: vec![change] });
-            if raw.len() >= FRAME_BYTES {
-                if let Err(e) = self.write(&mut self.state.lock(), DUMP, &raw) {
-                    failed = Some(e);
-                    return Err(shale_index::Error::Closed("a write failed".to_owned()));
+        engine
+            .dump(&mut |key, value| {
+                if self.stop.load(Ordering::SeqCst) {
+                    return Err(shale_index::Error::Closed(
+                        "the store is being closed".to_owned(),
+                    ));
                 }
-                raw.clear();
-            }
-            Ok(())
-        })
-        .map_err(|e| failed.take().unwrap_or(Error::Index(e)))?;
+                let change = Change {
+                    key: key.to_vec(),
+                    value: Some(value.clone()),
+                    leased: false,
+                };
+                push(
+                    &mut raw,
+                    &Commit {
+                        version: value.version,
+                        changes: vec![change],
+                    },
+                );
+                if raw.len() >= FRAME_BYTES {
+                    if let Err(e) = self.write(&mut self.state.lock(), DUMP, &raw) {
+                        failed = Some(e);
+                        return Err(shale_index::Error::Closed("a write failed".to_owned()));
+                    }
+                    raw.clear();
+                }
+                Ok(())
+            })
+            .map_err(|e| failed.take().unwrap_or(Error::Index(e)))?;
         self.write(&mut self.state.lock(), DUMP, &raw)
     }
 }
@@ -315,7 +357,9 @@ fn push(out: &mut Vec<u8>, commit: &Commit) {
 fn newest_version(backing: &dyn Backing, files: &[(u64, u64)]) -> Result<Version, Error> {
     for &(number, _) in files.iter().rev() {
         let path = path(number);
-        let file = backing.open(&path, Access::Read).map_err(Error::io("open", &path))?;
+        let file = backing
+            .open(&path, Access::Read)
+            .map_err(Error::io("open", &path))?;
         let mut newest = None;
         scan_from(&*file, 0, |found| {
             if let Scanned::Frame { header, .. } = found {
@@ -345,25 +389,35 @@ pub(crate) struct Recovered {
 
 /// Reads the catalogue of a store.
 pub(crate) fn recover(backing: &dyn Backing) -> Result<Recovered, Error> {
-    let mut recovered = Recovered { next: 1, ..Recovered::default() };
+    let mut recovered = Recovered {
+        next: 1,
+        ..Recovered::default()
+    };
     let mut slots: BTreeMap<Vec<u8>, (Version, Option<Versioned>)> = BTreeMap::new();
     for (number, _) in list(backing)? {
         let path = path(number);
-        let file = backing.open(&path, Access::Read).map_err(Error::io("open", &path))?;
+        let file = backing
+            .open(&path, Access::Read)
+            .map_err(Error::io("open", &path))?;
         let mut frames = Vec::new();
         scan_from(&*file, 0, |found| match found {
             Scanned::Frame { at, header } => frames.push((at, header)),
             Scanned::Gap { at, len } => {
-                recovered.damaged.push(format!("{}: {len} bytes at {at}", path.display()));
+                recovered
+                    .damaged
+                    .push(format!("{}: {len} bytes at {at}", path.display()));
             }
         })
         .map_err(Error::io("read", &path))?;
         for (at, header) in frames {
             let mut frame = vec![0; header.frame_len as usize];
-            file.read_exact_at(&mut frame, at).map_err(Error::io("read", &path))?;
+            file.read_exact_at(&mut frame, at)
+                .map_err(Error::io("read", &path))?;
             let mut raw = Vec::new();
             if Decoder::new().decode(&frame, &mut raw).is_err() || !replay(&raw, &mut slots) {
-                recovered.damaged.push(format!("{}: frame at {at}", path.display()));
+                recovered
+                    .damaged
+                    .push(format!("{}: frame at {at}", path.display()));
                 continue;
             }
             recovered.next = recovered.next.max(header.meta.sequence + 1);
@@ -377,15 +431,14 @@ pub(crate) fn recover(backing: &dyn Backing) -> Result<Recovered, Error> {
     Ok(recovered)
 }
 
-fn replay(
-    mut raw: &[u8],
-    slots: &mut BTreeMap<Vec<u8>, (Version, Option<Versioned>)>,
-) -> bool {
+fn replay(mut raw: &[u8], slots: &mut BTreeMap<Vec<u8>, (Version, Option<Versioned>)>) -> bool {
     while let Some((len, rest)) = raw.split_first_chunk::<4>() {
         let Some((bytes, rest)) = rest.split_at_checked(u32::from_le_bytes(*len) as usize) else {
             return false;
         };
-        let Ok(commit) = decode_commit(bytes) else { return false };
+        let Ok(commit) = decode_commit(bytes) else {
+            return false;
+        };
         for change in commit.changes {
             // Keys under a lease went with the process that held it.
             let value = change.value.filter(|_| !change.leased);

@@ -57,6 +57,12 @@ impl Control {
         self.wake.notify_one();
     }
 
+    /// There is something to do for which everything must be durable first.
+    pub(crate) fn kick_durable(&self) {
+        self.state.lock().requested = true;
+        self.wake.notify_one();
+    }
+
     /// Writers wait for memory: write partial chunks as well.
     pub(crate) fn press(&self) {
         self.state.lock().pressed = true;
@@ -194,7 +200,9 @@ impl Store {
 impl Inner {
     /// Hands what has been committed to the operating system a second time, beside the data.
     fn log_catalog(&self) -> Result<(), Error> {
-        self.catalog.as_ref().map_or(Ok(()), crate::catalog::Catalog::flush)
+        self.catalog
+            .as_ref()
+            .map_or(Ok(()), crate::catalog::Catalog::flush)
     }
 
     /// Makes the index durable.

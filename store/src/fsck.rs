@@ -55,11 +55,21 @@ pub struct FsckReport {
 
 impl FsckReport {
     fn add(&mut self, what: impl Into<String>) {
-        self.problems.push(Problem { what: what.into(), file: None, offset: None, repaired: false });
+        self.problems.push(Problem {
+            what: what.into(),
+            file: None,
+            offset: None,
+            repaired: false,
+        });
     }
 
     fn repaired(&mut self, what: impl Into<String>) {
-        self.problems.push(Problem { what: what.into(), file: None, offset: None, repaired: true });
+        self.problems.push(Problem {
+            what: what.into(),
+            file: None,
+            offset: None,
+            repaired: true,
+        });
     }
 }
 
@@ -97,6 +107,9 @@ fn require_remains(store: &Path, backing: &dyn Backing) -> Result<(), Error> {
     }
     Err(Error::NotAStore {
         path: store.to_owned(),
-        reason: format!("it has no directory {}, there is nothing to rebuild from", crate::pack::DIR),
+        reason: format!(
+            "it has no directory {}, there is nothing to rebuild from",
+            crate::pack::DIR
+        ),
     })
 }

@@ -1,6 +1,7 @@
 //! What nobody needs any more: orphans, dead packs, packs that are mostly dead.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use shale_codec::FrameKind;
 use shale_index::DataCommit;
@@ -13,8 +14,8 @@ use crate::pack::{DirectoryEntry, PackId, Scanned, read_directory, scan};
 use crate::pins::Pin;
 use crate::store::Inner;
 
-/// Orphans freed in one go.
-const PURGE_BATCH: usize = 1024;
+/// How long one round may free orphans.
+const PURGE_TIME: Duration = Duration::from_millis(200);
 /// A pack is rewritten when less of it than this many percent is alive.
 const LIVE_PERCENT: u64 = 50;
 /// The same when the device is nearly full.
@@ -31,25 +32,27 @@ impl Inner {
         if let Some(pack) = self.worst_pack()? {
             self.rewrite(pack, encoder)?;
             self.delete_dead_packs()?;
+            // There may be more like it.
+            self.frames.packs.note_shrunk();
         }
         Ok(())
     }
 
     fn purge_orphans(&self) -> Result<(), Error> {
-        let batch: Vec<u64> = self
-            .released
-            .lock()
-            .iter()
-            .take(PURGE_BATCH)
-            .copied()
-            .collect();
-        for ino in batch {
-            if !self.discard(ino) {
-                continue;
+        let begun = Instant::now();
+        let mut next = 0;
+        while begun.elapsed() < PURGE_TIME {
+            let Some(ino) = self.released.lock().range(next..).next().copied() else {
+                return Ok(());
+            };
+            next = ino + 1;
+            if self.discard(ino) {
+                self.purge(ino)?;
+                self.released.lock().remove(&ino);
             }
-            self.purge(ino)?;
-            self.released.lock().remove(&ino);
         }
+        // The rest does not have to wait for the next tick.
+        self.committer.kick_durable();
         Ok(())
     }
 
@@ -97,6 +100,9 @@ impl Inner {
 
     /// The sealed pack with the most dead bytes, if it is worth rewriting.
     fn worst_pack(&self) -> Result<Option<u64>, Error> {
+        if !self.frames.packs.take_shrunk() {
+            return Ok(None);
+        }
         let percent = if self.space.is_low(&*self.backing) {
             LIVE_PERCENT_FULL
         } else {

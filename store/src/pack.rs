@@ -14,8 +14,8 @@ mod format;
 mod scan;
 mod writer;
 
-pub(crate) use format::{HEADER_LEN, decode_header, read_directory};
 pub use format::{DirectoryEntry, PackId};
+pub(crate) use format::{HEADER_LEN, decode_header, read_directory};
 pub(crate) use scan::{Scanned, scan, scan_from};
 pub(crate) use writer::Appended;
 
@@ -23,7 +23,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use shale_backing::{Access, Backing, BackingFile};
@@ -54,6 +54,10 @@ pub(crate) struct Packs {
     /// Live bytes of each pack that has any or that waits to be deleted.
     live: Mutex<BTreeMap<u64, u64>>,
     pins: Arc<Pins>,
+    /// Lengths of packs that do not grow any more.
+    lengths: Mutex<HashMap<u64, u64>>,
+    /// Something died in a pack since somebody asked.
+    shrunk: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -82,6 +86,8 @@ impl Packs {
             sequence: AtomicU64::new(session << 40),
             live: Mutex::new(live),
             pins: Arc::default(),
+            lengths: Mutex::default(),
+            shrunk: AtomicBool::new(true),
         })
     }
 
@@ -144,11 +150,27 @@ impl Packs {
             .map_err(Error::io("open", PackId(pack).path()))
     }
 
-    /// Length of a pack file.
+    /// Length of a pack that does not grow any more.
     pub(crate) fn len(&self, pack: u64) -> Result<u64, Error> {
-        self.open_pack(pack)?
+        if let Some(&len) = self.lengths.lock().get(&pack) {
+            return Ok(len);
+        }
+        let len = self
+            .open_pack(pack)?
             .len()
-            .map_err(Error::io("query", PackId(pack).path()))
+            .map_err(Error::io("query", PackId(pack).path()))?;
+        self.lengths.lock().insert(pack, len);
+        Ok(len)
+    }
+
+    /// Whether something has died in a pack since the last call.
+    pub(crate) fn take_shrunk(&self) -> bool {
+        self.shrunk.swap(false, Ordering::Relaxed)
+    }
+
+    /// Asks for another look at what is dead.
+    pub(crate) fn note_shrunk(&self) {
+        self.shrunk.store(true, Ordering::Relaxed);
     }
 
     /// Follows a commit that changed live bytes.
@@ -157,6 +179,9 @@ impl Packs {
         for (&pack, &delta) in changes {
             let bytes = live.entry(pack).or_default();
             *bytes = bytes.saturating_add_signed(delta);
+            if delta < 0 {
+                self.note_shrunk();
+            }
         }
     }
 
@@ -183,6 +208,7 @@ impl Packs {
             _ => {}
         }
         self.live.lock().remove(&pack);
+        self.lengths.lock().remove(&pack);
         Ok(())
     }
 

@@ -16,6 +16,7 @@ use shale_index::{Kv, Namespace};
 
 use crate::Error;
 use crate::budget::Budget;
+use crate::catalog::Catalog;
 use crate::commit::Control;
 use crate::file::File;
 use crate::frames::Frames;
@@ -24,7 +25,6 @@ use crate::pack::{PackId, Packs};
 use crate::pipeline::Job;
 use crate::space::SpaceGuard;
 use crate::superblock::Superblock;
-use crate::catalog::Catalog;
 use crate::{commit, pack, pipeline};
 
 /// How a store is used.

@@ -98,7 +98,7 @@ impl Bench {
     fn check_usage(&self) {
         let inode = self.store().namespace().inode(self.ino).unwrap();
         let inner = &self.store().inner;
-let records = inner.namespace.commit_records(self.ino).unwrap();
+        let records = inner.namespace.commit_records(self.ino).unwrap();
         let mut map = crate::map::FileMap::load(&inner.frames, &inode, records).unwrap();
         let expected: std::collections::BTreeMap<u64, u64> = map
             .usage(&inner.frames)

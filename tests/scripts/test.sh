@@ -43,7 +43,7 @@ checks() {
 
 formatting() { $cargo fmt --all --check; }
 clippy() { $cargo clippy --quiet --workspace --all-targets --locked -- -D warnings; }
-rustdoc() { RUSTDOCFLAGS=-Dwarnings $cargo doc --quiet --workspace --no-deps --document-private-items --locked; }
+rustdoc() { RUSTDOCFLAGS=-Dwarnings $cargo doc --quiet --workspace --no-deps --locked; }
 dependencies() { "$python" tests/scripts/check_dependencies.py; }
 packages() { tests/scripts/setup.sh packages; }
 python_environment() { tests/scripts/setup.sh python; }

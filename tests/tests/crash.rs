@@ -27,14 +27,21 @@ const STORES: u64 = 2;
 fn main() -> ExitCode {
     Suite::new("crash")
         .limit(Duration::from_secs(600))
-        .test("killed_at_random_moments", |case| campaign(case, 1, &[]))
+        .test("killed_at_random_moments", |case| {
+            campaign(case, "kill -9: rounds", 1, &[])
+        })
         .test("killed_with_small_chunks_and_little_memory", |case| {
-            campaign(case, 2, &["--chunk", "64K", "--memory", "16M"])
+            campaign(
+                case,
+                "kill -9, 64 KiB chunks, 16 MiB: rounds",
+                2,
+                &["--chunk", "64K", "--memory", "16M"],
+            )
         })
         .run()
 }
 
-fn campaign(case: &Case, salt: u64, options: &[&str]) -> Outcome {
+fn campaign(case: &Case, name: &str, salt: u64, options: &[&str]) -> Outcome {
     let seed = seed()?;
     let mut rng = Rng::new(seed ^ salt);
     let (mut rounds, mut checked, mut acknowledged) = (0, 0, 0);
@@ -83,12 +90,7 @@ fn campaign(case: &Case, salt: u64, options: &[&str]) -> Outcome {
         checked > rounds * 5,
         "only {checked} files in {rounds} rounds: nothing was tested"
     );
-    tally(
-        &format!("kill -9 with {options:?}: rounds"),
-        rounds,
-        rounds,
-        0,
-    );
+    tally(name, rounds, rounds, 0);
     Ok(())
 }
 

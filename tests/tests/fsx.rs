@@ -54,7 +54,7 @@ const RUNS: [Run; 4] = [
         seed: 3,
         largest_file: 2_500_000,
         largest_operation: 64 << 10,
-        msync: true,
+        msync: false,
     },
     Run {
         seed: 4,

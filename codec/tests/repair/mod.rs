@@ -10,7 +10,7 @@ fn word(frame: &[u8], at: usize) -> usize {
 }
 
 /// Repairs magic, lengths and every checksum but those of the raw data.
-pub fn repair(frame: &mut [u8]) {
+pub(crate) fn repair(frame: &mut [u8]) {
     let len = frame.len();
     if len < 64 + 24 {
         return;

@@ -25,7 +25,8 @@ impl Fs {
         let mut done = 0;
         while done < len {
             let step = STEP.min((len - done) as usize);
-            self.store.read(&from.file, from_offset + done, step, &mut buf)?;
+            self.store
+                .read(&from.file, from_offset + done, step, &mut buf)?;
             if buf.is_empty() {
                 break;
             }

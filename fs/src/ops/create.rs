@@ -43,7 +43,11 @@ impl Fs {
         umask: u32,
         rdev: u32,
     ) -> Result<Attr, Error> {
-        let mode = if mode & S_IFMT == 0 { mode | S_IFREG } else { mode };
+        let mode = if mode & S_IFMT == 0 {
+            mode | S_IFREG
+        } else {
+            mode
+        };
         self.make(caller, parent, name, mode, umask, rdev, Vec::new())
     }
 

@@ -11,7 +11,9 @@ impl Fs {
     pub fn lookup(&self, parent: u64, name: &[u8]) -> Result<Attr, Error> {
         let inode = match name {
             b"." => self.namespace().inode(parent)?,
-            b".." => self.namespace().inode(self.namespace().inode(parent)?.parent)?,
+            b".." => self
+                .namespace()
+                .inode(self.namespace().inode(parent)?.parent)?,
             _ => self.namespace().lookup(parent, name)?,
         };
         Ok(self.attr(inode))

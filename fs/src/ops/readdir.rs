@@ -53,7 +53,9 @@ impl Fs {
         let mut cookie = if cookie <= AFTER_PARENT { 0 } else { cookie };
         loop {
             let page = self.namespace().readdir(dir, cookie, PAGE)?;
-            let Some(last) = page.last() else { return Ok(()) };
+            let Some(last) = page.last() else {
+                return Ok(());
+            };
             cookie = last.cookie;
             for entry in page {
                 let listed = Listed {

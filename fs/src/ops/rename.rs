@@ -24,7 +24,9 @@ impl Fs {
             libc::RENAME_EXCHANGE => RenameMode::Exchange,
             _ => return refused(libc::EINVAL),
         };
-        let (removed, _) = self.namespace().rename(parent, name, new_parent, new_name, mode)?;
+        let (removed, _) = self
+            .namespace()
+            .rename(parent, name, new_parent, new_name, mode)?;
         if let Some(removed) = removed {
             self.after(removed);
         }

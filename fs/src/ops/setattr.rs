@@ -31,12 +31,7 @@ impl Fs {
     ///
     /// # Errors
     /// `ENOENT`, `EISDIR`, `EINVAL`, `EFBIG`, or when the store fails.
-    pub fn setattr(
-        &self,
-        ino: u64,
-        handle: Option<&Handle>,
-        set: &SetAttr,
-    ) -> Result<Attr, Error> {
+    pub fn setattr(&self, ino: u64, handle: Option<&Handle>, set: &SetAttr) -> Result<Attr, Error> {
         if let Some(size) = set.size {
             match handle {
                 Some(handle) => self.store.truncate(&handle.file, size)?,
@@ -52,7 +47,9 @@ impl Fs {
                 }
             }
         }
-        let rest = [set.atime, set.mtime, set.ctime].iter().any(Option::is_some)
+        let rest = [set.atime, set.mtime, set.ctime]
+            .iter()
+            .any(Option::is_some)
             || [set.mode, set.uid, set.gid].iter().any(Option::is_some);
         if !rest {
             return self.getattr(ino);
@@ -71,7 +68,9 @@ impl Fs {
             && let Some(mut acl) = Acl::parse(&bytes)?
         {
             acl.set_mode(mode);
-            change.xattrs.push((acl::ACCESS.to_vec(), Some(acl.encode())));
+            change
+                .xattrs
+                .push((acl::ACCESS.to_vec(), Some(acl.encode())));
         }
         let inode = self.store.set_attr(ino, &change)?;
         Ok(self.attr(inode))

@@ -20,7 +20,7 @@ pub struct StatFs {
 }
 
 /// Unit of [`StatFs`].
-pub const BLOCK: u32 = 4096;
+pub(crate) const BLOCK: u32 = 4096;
 
 /// Index space that a new inode takes, generously.
 const INODE_COST: u64 = 1024;

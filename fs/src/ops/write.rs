@@ -34,7 +34,10 @@ impl Fs {
             kept &= !S_ISGID;
         }
         if kept != mode {
-            let change = AttrChange { mode: Some(kept), ..AttrChange::default() };
+            let change = AttrChange {
+                mode: Some(kept),
+                ..AttrChange::default()
+            };
             self.store.set_attr(ino, &change)?;
         }
         Ok(())

@@ -96,7 +96,10 @@ impl Fs {
             return refused(libc::EACCES);
         }
         let list = Acl::parse(value)?;
-        let mut change = AttrChange { ctime: Some(Time::now()), ..AttrChange::default() };
+        let mut change = AttrChange {
+            ctime: Some(Time::now()),
+            ..AttrChange::default()
+        };
         let stored = match &list {
             Some(list) if name == acl::ACCESS => {
                 let mut mode = inode.mode & !0o777 | list.mode();
@@ -137,9 +140,12 @@ impl Fs {
                 format!("{:.3}", totals.raw as f64 / totals.stored as f64)
             }
             b"ratio" => "1.000".to_owned(),
-            b"state" => {
-                if self.store.is_dirty(ino) { "writing" } else { "stored" }.to_owned()
+            b"state" => if self.store.is_dirty(ino) {
+                "writing"
+            } else {
+                "stored"
             }
+            .to_owned(),
             b"codecs" if inode.is_file() => self.store.codecs(ino)?,
             _ => return refused(libc::ENODATA),
         };
@@ -148,7 +154,9 @@ impl Fs {
 }
 
 fn check_namespace(name: &[u8]) -> Result<(), Error> {
-    let known = [&b"user."[..], b"trusted.", b"security."].iter().any(|p| name.starts_with(p));
+    let known = [&b"user."[..], b"trusted.", b"security."]
+        .iter()
+        .any(|p| name.starts_with(p));
     if known || name == acl::ACCESS || name == acl::DEFAULT {
         Ok(())
     } else {

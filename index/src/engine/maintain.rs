@@ -89,10 +89,18 @@ impl Shared {
         Ok(())
     }
 
-    /// Makes a committer who is far ahead of the background thread do its work.
+    /// Makes a committer who is far ahead of the background thread do its work, so that memory
+    /// stays bounded. Whether it succeeds is not this commit's business.
     pub(crate) fn hold_back(&self) {
-        if self.tables.read().active.bytes() > 4 * self.limits.memtable {
+        if self.tables.read().active.bytes() > 2 * self.limits.memtable {
             self.maintain();
+        }
+        let (pending, last) = {
+            let committer = self.committer.lock();
+            (committer.writer.pending_bytes(), committer.writer.last())
+        };
+        if pending > 2 * self.limits.unsynced {
+            let _ = self.sync(last);
         }
     }
 

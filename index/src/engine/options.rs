@@ -94,13 +94,13 @@ impl Options {
         };
         Limits {
             journal,
-            memtable: (self.memory / 8).clamp(64 * KIB, 8 * MIB),
-            unsynced: 4 * MIB,
+            memtable: (self.memory / 16).clamp(64 * KIB, 8 * MIB),
+            unsynced: 2 * MIB,
             snapshot: 64 * MIB as u64,
             close: 4 * MIB as u64,
             segments: 256,
-            sled: (self.memory / 8).max(MIB) as u64,
-            values: self.memory / 4,
+            sled: (self.memory / 16).max(MIB) as u64,
+            values: self.memory / 8,
             free: 64 * MIB as u64,
         }
     }

@@ -1,6 +1,7 @@
 //! The state that all threads of the embedded engine share, and the path of a commit.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -19,6 +20,7 @@ use super::view::Fault;
 use crate::Error;
 use crate::kv::{Found, Lease, Op, Outcome, Txn, Version, Want};
 
+const EIO: i32 = 5;
 const EINVAL: i32 = 22;
 const EROFS: i32 = 30;
 const ENAMETOOLONG: i32 = 36;
@@ -27,6 +29,9 @@ const ENAMETOOLONG: i32 = 36;
 pub(crate) const MAX_KEY: usize = 1024;
 /// A key above every key.
 pub(crate) const TOP: [u8; MAX_KEY + 1] = [u8::MAX; MAX_KEY + 1];
+
+/// Memtables full of changes that may wait for a checkpoint that fails.
+const MAX_BEHIND: usize = 32;
 
 /// Somebody who hears of every commit.
 pub(crate) type Tap = Box<dyn Fn(&Commit) + Send + Sync>;
@@ -155,9 +160,10 @@ impl Shared {
     /// Runs a reader over the tables; a view that fails is made again and the reader repeated.
     pub(crate) fn read<T>(&self, reader: impl Fn(&Tables) -> Result<T, Fault>) -> Result<T, Error> {
         loop {
-            self.check()?;
             let (generation, fault) = {
                 let tables = self.tables.read();
+                // Under the lock: a close takes the view away right after it has said so.
+                self.check()?;
                 match reader(&tables) {
                     Ok(answer) => return Ok(answer),
                     Err(fault) => (tables.generation, fault),
@@ -227,6 +233,13 @@ impl Shared {
         let version = committer.writer.last() + 1;
         let resolved = {
             let tables = self.tables.read();
+            if tables.active.bytes() > MAX_BEHIND * self.limits.memtable {
+                // Checkpoints keep failing; the log has said why.
+                let source = std::io::Error::from_raw_os_error(EIO);
+                return Err(
+                    files::io_error("bring a checkpoint to", Path::new(files::DIR))(source).into(),
+                );
+            }
             resolve(txn, &*tables, version).map_err(|f| Trouble::View(tables.generation, f))?
         };
         match resolved {

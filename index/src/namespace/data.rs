@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::{Namespace, damaged};
-use crate::{Error, Kv};
 use crate::extent::Extent;
 use crate::kv::Version;
 use crate::schema::{CommitRecord, Delta, Inode, MapRoot, Time, keys};
+use crate::{Error, Kv};
 
 /// How a commit changes the extents of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -103,7 +103,7 @@ fn render(report: &FsckReport, store: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::Problem;
+    use shale_store::fsck::Problem;
 
     fn report(repaired: &[bool]) -> FsckReport {
         let problem = |&repaired: &bool| Problem {
@@ -114,6 +114,7 @@ mod tests {
         };
         FsckReport {
             problems: repaired.iter().map(problem).collect(),
+            ..FsckReport::default()
         }
     }
 

@@ -33,7 +33,10 @@ pub(super) fn check(
         report.add("the index is missing; `shale fsck --rebuild` makes it anew from the packs");
         return Ok(());
     }
-    let options = Options { read_only: true, ..Options::default() };
+    let options = Options {
+        read_only: true,
+        ..Options::default()
+    };
     let engine = match Embedded::open(Arc::clone(backing), options) {
         Ok((engine, _)) => engine,
         Err(e) => {
@@ -63,7 +66,10 @@ pub(super) fn check(
 }
 
 fn describe(tally: &Tally, ino: u64) -> String {
-    tally.path(ino).map_or_else(|| format!("inode {ino}"), |path| format!("inode {ino} ({path})"))
+    tally.path(ino).map_or_else(
+        || format!("inode {ino}"),
+        |path| format!("inode {ino} ({path})"),
+    )
 }
 
 fn check_names(tally: &Tally, report: &mut FsckReport) {
@@ -73,7 +79,9 @@ fn check_names(tally: &Tally, report: &mut FsckReport) {
         let name = name.escape_ascii();
         match tally.inodes.get(parent) {
             Some(dir) if dir.is_dir() => {}
-            _ => report.add(format!("{name} is in inode {parent}, which is not a directory")),
+            _ => report.add(format!(
+                "{name} is in inode {parent}, which is not a directory"
+            )),
         }
         match tally.inodes.get(&dentry.ino) {
             Some(inode) if inode.is_dir() => {
@@ -110,7 +118,10 @@ fn check_names(tally: &Tally, report: &mut FsckReport) {
             ));
         }
         if inode.nlink == 0 && !tally.orphans.contains(&inode.ino) {
-            report.add(format!("inode {} has no name and is not waiting to be freed", inode.ino));
+            report.add(format!(
+                "inode {} has no name and is not waiting to be freed",
+                inode.ino
+            ));
         }
         if inode.is_dir() {
             report.dirs += 1;
@@ -118,8 +129,14 @@ fn check_names(tally: &Tally, report: &mut FsckReport) {
             report.files += 1;
         }
     }
-    for ino in tally.records.keys().filter(|ino| !tally.inodes.contains_key(ino)) {
-        report.add(format!("commit records of inode {ino}, which does not exist"));
+    for ino in tally
+        .records
+        .keys()
+        .filter(|ino| !tally.inodes.contains_key(ino))
+    {
+        report.add(format!(
+            "commit records of inode {ino}, which does not exist"
+        ));
     }
 }
 
@@ -133,7 +150,9 @@ fn check_packs(
     for (id, len) in pack::list(backing)? {
         report.packs += 1;
         let path = PackId(id).path();
-        let file = backing.open(&path, Access::Read).map_err(Error::io("open", &path))?;
+        let file = backing
+            .open(&path, Access::Read)
+            .map_err(Error::io("open", &path))?;
         let mut header = [0; HEADER_LEN];
         let problem = match file.read_exact_at(&mut header, 0) {
             Err(e) => Some(e.to_string()),
@@ -219,10 +238,15 @@ fn check_data(
     for (pack, counted) in &tally.packs {
         let found = live.get(pack).copied().unwrap_or(0);
         if *counted != found {
-            report.add(format!("pack {pack:x} counts {counted} live bytes, found {found}"));
+            report.add(format!(
+                "pack {pack:x} counts {counted} live bytes, found {found}"
+            ));
         }
     }
-    for (pack, found) in live.iter().filter(|(pack, _)| !tally.packs.contains_key(pack)) {
+    for (pack, found) in live
+        .iter()
+        .filter(|(pack, _)| !tally.packs.contains_key(pack))
+    {
         report.add(format!("pack {pack:x} counts no live bytes, found {found}"));
     }
     report.garbage_bytes = total.saturating_sub(live.values().sum());
@@ -232,7 +256,11 @@ fn check_data(
 
 fn check_rollups(tally: &Tally, report: &mut FsckReport) {
     let expected = tally.expected_rollups();
-    for inode in tally.inodes.values().filter(|inode| inode.is_dir() && inode.nlink > 0) {
+    for inode in tally
+        .inodes
+        .values()
+        .filter(|inode| inode.is_dir() && inode.nlink > 0)
+    {
         let wanted = expected.get(&inode.ino).copied().unwrap_or_default();
         let found = tally.rollups.get(&inode.ino).copied().unwrap_or_default();
         if wanted != found {

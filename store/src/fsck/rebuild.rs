@@ -58,7 +58,9 @@ pub(super) fn rebuild(backing: &Arc<dyn Backing>, report: &mut FsckReport) -> Re
     set_aside(&**backing)?;
     let count = pairs.len();
     Embedded::import(&**backing, pairs, next + 1)?;
-    report.repaired(format!("the index has been made anew, with {count} records"));
+    report.repaired(format!(
+        "the index has been made anew, with {count} records"
+    ));
     Ok(())
 }
 
@@ -67,7 +69,9 @@ fn new_superblock(backing: &dyn Backing) -> Result<Superblock, Error> {
     let mut superblock = Superblock::fresh().map_err(Error::io("make an identity for", "."))?;
     for (id, _) in pack::list(backing)? {
         let path = PackId(id).path();
-        let file = backing.open(&path, Access::Read).map_err(Error::io("open", &path))?;
+        let file = backing
+            .open(&path, Access::Read)
+            .map_err(Error::io("open", &path))?;
         let mut header = [0; HEADER_LEN];
         if file.read_exact_at(&mut header, 0).is_ok()
             && let Ok((store, _)) = decode_header(&header)
@@ -87,7 +91,9 @@ fn set_aside(backing: &dyn Backing) -> Result<(), Error> {
     for number in 1.. {
         let aside = PathBuf::from(format!("index.old-{number}"));
         if backing.list(&aside).is_err() {
-            backing.rename(INDEX.as_ref(), &aside).map_err(Error::io("rename", INDEX))?;
+            backing
+                .rename(INDEX.as_ref(), &aside)
+                .map_err(Error::io("rename", INDEX))?;
             break;
         }
     }
@@ -103,7 +109,9 @@ fn salvage(
     let mut found: BTreeMap<u64, Vec<(u64, Extent)>> = BTreeMap::new();
     for (id, _) in pack::list(backing)? {
         let path = PackId(id).path();
-        let file = backing.open(&path, Access::Read).map_err(Error::io("open", &path))?;
+        let file = backing
+            .open(&path, Access::Read)
+            .map_err(Error::io("open", &path))?;
         scan(&*file, |scanned| {
             if let Scanned::Frame { at, header } = scanned
                 && header.meta.kind == FrameKind::Data
@@ -133,13 +141,33 @@ fn salvage(
     let version = *next;
     *next += 1;
     let mut put = |key: Vec<u8>, value: Vec<u8>| {
-        pairs.insert(key, Versioned { value: value.into(), version, created: version });
+        pairs.insert(
+            key,
+            Versioned {
+                value: value.into(),
+                version,
+                created: version,
+            },
+        );
     };
     let top = found.keys().max().copied().unwrap_or(0).max(LAST_RESERVED);
     let lost = top + 1;
-    put(keys::inode(ROOT), node(ROOT, S_IFDIR | 0o755, 3, ROOT).encode());
-    put(keys::inode(lost), node(lost, S_IFDIR | 0o700, 2, ROOT).encode());
-    put(keys::dentry(ROOT, LOST), Dentry { ino: lost, kind: S_IFDIR }.encode());
+    put(
+        keys::inode(ROOT),
+        node(ROOT, S_IFDIR | 0o755, 3, ROOT).encode(),
+    );
+    put(
+        keys::inode(lost),
+        node(lost, S_IFDIR | 0o700, 2, ROOT).encode(),
+    );
+    put(
+        keys::dentry(ROOT, LOST),
+        Dentry {
+            ino: lost,
+            kind: S_IFDIR,
+        }
+        .encode(),
+    );
     for (ino, mut extents) in found.clone() {
         extents.sort_by_key(|(sequence, _)| *sequence);
         let map = ExtentMap::from_extents(extents.into_iter().map(|(_, extent)| extent));
@@ -147,9 +175,15 @@ fn salvage(
         let mut inode = node(ino, S_IFREG | 0o600, 1, lost);
         inode.size = all.iter().map(Extent::end).max().unwrap_or(0);
         put(keys::inode(ino), inode.encode());
-        put(keys::commit(ino, 0, 1), CommitRecord { extents: all }.encode());
+        put(
+            keys::commit(ino, 0, 1),
+            CommitRecord { extents: all }.encode(),
+        );
         let name = format!("#{ino}");
-        put(keys::dentry(lost, name.as_bytes()), Dentry { ino, kind: S_IFREG }.encode());
+        put(
+            keys::dentry(lost, name.as_bytes()),
+            Dentry { ino, kind: S_IFREG }.encode(),
+        );
     }
     put(keys::counter("ino"), encode_number(lost + 1));
     Ok(found.len())
@@ -192,7 +226,14 @@ fn recount(
         tally.take(key, &value.value, value.version);
     }
     let mut put = |key: Vec<u8>, value: Vec<u8>| {
-        pairs.insert(key, Versioned { value: value.into(), version, created: version });
+        pairs.insert(
+            key,
+            Versioned {
+                value: value.into(),
+                version,
+                created: version,
+            },
+        );
     };
     let packs = Packs::open(Arc::clone(backing), superblock.id, 0, BTreeMap::new())?;
     let frames = Frames::new(packs, 16 << 20);

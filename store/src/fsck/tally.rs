@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use shale_index::ROOT;
 use shale_index::extent::Extent;
 use shale_index::schema::{CommitRecord, Delta, Dentry, Inode, Rollup, decode_number, keys};
-use shale_index::ROOT;
 
 use crate::Error;
 use crate::frames::Frames;
@@ -27,7 +27,10 @@ impl Tally {
     /// Takes one pair of an index.
     pub(super) fn take(&mut self, key: &[u8], value: &[u8], version: u64) {
         if self.try_take(key, value, version).is_none() {
-            self.undecodable.push(format!("index record {} does not decode", key.escape_ascii()));
+            self.undecodable.push(format!(
+                "index record {} does not decode",
+                key.escape_ascii()
+            ));
         }
     }
 
@@ -40,12 +43,17 @@ impl Tally {
             b'd' => {
                 let (parent, _, name) = keys::dentry_of(key)?;
                 let dentry = Dentry::decode(value)?;
-                self.names.entry(dentry.ino).or_insert_with(|| (parent, name.to_vec()));
+                self.names
+                    .entry(dentry.ino)
+                    .or_insert_with(|| (parent, name.to_vec()));
                 self.dentries.push((parent, name.to_vec(), dentry));
             }
             b'c' => {
                 let record = CommitRecord::decode(value)?;
-                self.records.entry(keys::commit_of(key)?).or_default().push((version, record));
+                self.records
+                    .entry(keys::commit_of(key)?)
+                    .or_default()
+                    .push((version, record));
             }
             b'o' => {
                 self.orphans.insert(keys::orphan_of(key)?);
@@ -55,7 +63,8 @@ impl Tally {
                 self.rollups.insert(dir, Rollup::decode(value)?);
             }
             b'p' => {
-                self.packs.insert(keys::pack_of(key)?, decode_number(value)?);
+                self.packs
+                    .insert(keys::pack_of(key)?, decode_number(value)?);
             }
             _ => {}
         }
@@ -81,7 +90,11 @@ impl Tally {
     pub(super) fn map(&self, frames: &Frames, inode: &Inode) -> Result<FileMap, Error> {
         let mut records = self.records.get(&inode.ino).cloned().unwrap_or_default();
         records.sort_by_key(|(version, _)| *version);
-        FileMap::load(frames, inode, records.into_iter().map(|(_, record)| record).collect())
+        FileMap::load(
+            frames,
+            inode,
+            records.into_iter().map(|(_, record)| record).collect(),
+        )
     }
 
     /// Extents and map segments of a file.
@@ -109,10 +122,22 @@ impl Tally {
                 continue;
             }
             let delta = if inode.is_dir() {
-                Delta { dirs: 1, ..Delta::default() }
+                Delta {
+                    dirs: 1,
+                    ..Delta::default()
+                }
             } else {
-                let raw = if inode.is_file() { inode.size as i64 } else { 0 };
-                Delta { raw, stored: inode.stored as i64, files: 1, dirs: 0 }
+                let raw = if inode.is_file() {
+                    inode.size as i64
+                } else {
+                    0
+                };
+                Delta {
+                    raw,
+                    stored: inode.stored as i64,
+                    files: 1,
+                    dirs: 0,
+                }
             };
             let mut dir = inode.parent;
             for _ in 0..4096 {
@@ -121,7 +146,9 @@ impl Tally {
                 if dir == ROOT {
                     break;
                 }
-                let Some(above) = self.inodes.get(&dir) else { break };
+                let Some(above) = self.inodes.get(&dir) else {
+                    break;
+                };
                 dir = above.parent;
             }
         }

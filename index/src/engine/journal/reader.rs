@@ -161,8 +161,10 @@ pub(crate) fn replay(
                     continue;
                 }
             };
-            if record.kind == Kind::Commit && state.gap.is_none() {
-                state.skip_to(record.version, &path, end);
+            // A mark stands after the commit it names.
+            let found = record.version + u64::from(record.kind == Kind::Mark);
+            if state.gap.is_none() {
+                state.skip_to(found, &path, end);
             }
             if let Some(gap) = &state.gap {
                 if record.durable >= gap.version {
