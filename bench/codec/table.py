@@ -54,7 +54,8 @@ figure("dense, real sets, shapes known: ratio to zstd-3/128K", 1.5,
 rivals = ["pco-8", "fpzip", "blosc2 bytedelta+zstd5"]
 if any(c in row for row in real for c in rivals):
     figure("dense, all sets: ratio to the best of pco-8, fpzip, bytedelta+zstd on each set", 1.0,
-           mean(row["dense+shape"][0] / max(row[c][0] for c in rivals if c in row) for row in sets.values()))
+           mean(row["dense+shape"][0] / max(row[c][0] for c in rivals if c in row)
+                for row in sets.values() if any(c in row for c in rivals)))
 figure("dense, real sets: encode / memcpy (geometric mean)", 0.0125, mean(r["dense+shape"][1] / r["dense+shape"][3] for r in real))
 figure("dense, real sets: decode / memcpy (geometric mean)", 0.0625, mean(r["dense+shape"][2] / r["dense+shape"][3] for r in real))
 noise = sets[("random-100", "made")]["fast"]

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 use crate::Error;
+use crate::stream::leading;
 use crate::word::Word;
 
 /// Exceptions of one segment.
@@ -27,11 +28,11 @@ impl Exceptions {
         self.runs.clear();
         let mut at = 0;
         loop {
-            at += skip(&flags[at..], 0);
+            at += leading(&flags[at..], 0);
             if at >= flags.len() {
                 return;
             }
-            let len = skip(&flags[at..], 1);
+            let len = leading(&flags[at..], 1);
             self.runs.push((at as u32, len as u32));
             at += len;
         }
@@ -173,16 +174,6 @@ impl Exceptions {
             }
         }
     }
-}
-
-/// How many of the first flags equal `flag`.
-fn skip(flags: &[u8], flag: u8) -> usize {
-    let words = flags
-        .chunks_exact(8)
-        .take_while(|word| **word == [flag; 8])
-        .count()
-        * 8;
-    words + flags[words..].iter().take_while(|f| **f == flag).count()
 }
 
 fn put(out: &mut Vec<u8>, mut value: u32) {

@@ -117,10 +117,10 @@ impl StreamEncoder {
             let room = &mut out[begin..];
             let done = match fate {
                 Fate::Raw => None,
-                Fate::Runs => match encode_runs(bytes, room) {
-                    Some(len) if len <= bytes.len() / 64 => Some((Coder::Runs, len)),
+                Fate::Runs => match encode_runs(bytes, &mut room[..bytes.len() / 64]) {
+                    Some(len) => Some((Coder::Runs, len)),
                     // Not so few runs after all.
-                    _ => self
+                    None => self
                         .zstd(-3)?
                         .compress2(room, bytes)
                         .ok()
@@ -308,11 +308,21 @@ fn is_constant(bytes: &[u8]) -> bool {
     bytes.len() < 2 || (bytes[0] == bytes[1] && bytes[..bytes.len() - 1] == bytes[1..])
 }
 
+/// How many of the first bytes equal `byte`.
+pub(crate) fn leading(bytes: &[u8], byte: u8) -> usize {
+    let words = bytes
+        .chunks_exact(8)
+        .take_while(|word| **word == [byte; 8])
+        .count()
+        * 8;
+    words + bytes[words..].iter().take_while(|b| **b == byte).count()
+}
+
 fn encode_runs(bytes: &[u8], room: &mut [u8]) -> Option<usize> {
     let mut at = 0;
     let mut rest = bytes;
     while let Some(&byte) = rest.first() {
-        let run = rest.iter().position(|&b| b != byte).unwrap_or(rest.len());
+        let run = leading(rest, byte);
         rest = &rest[run..];
         *room.get_mut(at)? = byte;
         at += 1;

@@ -76,6 +76,10 @@ impl Handle {
         Self { file, seen }
     }
 
+    pub(crate) fn ino(&self) -> u64 {
+        self.file.ino()
+    }
+
     /// Reports a failure of writing behind, each one once.
     pub(crate) fn report(&self) -> Result<(), Error> {
         let failure = self.file.failure();

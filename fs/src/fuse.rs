@@ -6,17 +6,17 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FileType, Filesystem,
-    FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, OpenFlags, RenameFlags,
+    FopenFlags, Generation, INodeNo, InitFlags, KernelConfig, LockOwner, Notifier, OpenAccMode, OpenFlags, RenameFlags,
     ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyDirectoryPlus, ReplyEmpty, ReplyEntry,
     ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use shale_store::index::schema::{S_IFMT, Time};
 
 use crate::error::refused;
@@ -42,6 +42,9 @@ pub(crate) struct Wire {
     handles: RwLock<HashMap<u64, Arc<Handle>>>,
     next_handle: AtomicU64,
     syncers: syncers::Pool,
+    notifier: Arc<OnceLock<Notifier>>,
+    /// Open handles that may write, by inode.
+    writers: Mutex<HashMap<u64, usize>>,
 }
 
 /// Threads for requests that wait for the disk, so that those who serve others do not.
@@ -87,19 +90,35 @@ mod syncers {
 const SYNCERS: usize = 16;
 
 impl Wire {
-    pub(crate) fn new(fs: Arc<Fs>) -> io::Result<Self> {
+    /// The notifier can be set once there is a session.
+    pub(crate) fn new(fs: Arc<Fs>, notifier: Arc<OnceLock<Notifier>>) -> io::Result<Self> {
         Ok(Self {
             fs,
             handles: RwLock::default(),
             next_handle: AtomicU64::new(1),
             syncers: syncers::Pool::new(SYNCERS)?,
+            notifier,
+            writers: Mutex::default(),
         })
     }
 
-    fn keep(&self, handle: Handle) -> FileHandle {
+    fn keep(&self, handle: Handle, flags: i32) -> FileHandle {
+        if may_write(flags) {
+            *self.writers.lock().entry(handle.ino()).or_default() += 1;
+        }
         let number = self.next_handle.fetch_add(1, Ordering::Relaxed);
         self.handles.write().insert(number, Arc::new(handle));
         FileHandle(number)
+    }
+
+    fn end_writer(&self, ino: u64) {
+        let mut writers = self.writers.lock();
+        if let Some(count) = writers.get_mut(&ino) {
+            *count -= 1;
+            if *count == 0 {
+                writers.remove(&ino);
+            }
+        }
     }
 
     fn handle(&self, handle: FileHandle) -> Result<Arc<Handle>, Error> {
@@ -129,6 +148,17 @@ fn run<T>(
             tracing::error!(inode = ino.0, "{operation} panicked");
             Err(Errno::EIO)
         }
+    }
+}
+
+fn may_write(flags: i32) -> bool {
+    OpenFlags(flags).acc_mode() != OpenAccMode::O_RDONLY
+}
+
+fn forget_attr(notifier: &OnceLock<Notifier>, ino: INodeNo) {
+    if let Some(notifier) = notifier.get() {
+        // A negative offset leaves cached data alone. An inode the kernel has forgotten is fine.
+        let _ = notifier.inval_inode(ino, -1, 0);
     }
 }
 
@@ -391,9 +421,9 @@ impl Filesystem for Wire {
         );
     }
 
-    fn open(&self, _req: &Request, ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
+    fn open(&self, _req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         match run("open", ino, || self.fs.open(ino.0)) {
-            Ok(handle) => reply.opened(self.keep(handle), FopenFlags::FOPEN_KEEP_CACHE),
+            Ok(handle) => reply.opened(self.keep(handle, flags.0), FopenFlags::FOPEN_KEEP_CACHE),
             Err(errno) => reply.error(errno),
         }
     }
@@ -405,7 +435,7 @@ impl Filesystem for Wire {
         name: &OsStr,
         mode: u32,
         umask: u32,
-        _flags: i32,
+        flags: i32,
         reply: ReplyCreate,
     ) {
         let made = run("create", parent, || {
@@ -417,7 +447,7 @@ impl Filesystem for Wire {
                 &ENTRY_TTL,
                 &wire_attr(&attr),
                 GENERATION,
-                self.keep(handle),
+                self.keep(handle, flags),
                 FopenFlags::FOPEN_KEEP_CACHE,
             ),
             Err(errno) => reply.error(errno),
@@ -484,13 +514,16 @@ impl Filesystem for Wire {
     fn release(
         &self,
         _req: &Request,
-        _ino: INodeNo,
+        ino: INodeNo,
         fh: FileHandle,
-        _flags: OpenFlags,
+        flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         _flush: bool,
         reply: ReplyEmpty,
     ) {
+        if may_write(flags.0) {
+            self.end_writer(ino.0);
+        }
         let handle = self.handles.write().remove(&fh.0);
         if let Some(handle) = handle.and_then(Arc::into_inner) {
             self.fs.release(handle);
@@ -508,9 +541,13 @@ impl Filesystem for Wire {
     ) {
         match self.handle(fh) {
             Ok(handle) => {
-                let fs = Arc::clone(&self.fs);
-                self.syncers
-                    .run(move || empty!(reply, run("fsync", ino, || fs.fsync(&handle))));
+                let (fs, notifier) = (Arc::clone(&self.fs), Arc::clone(&self.notifier));
+                self.syncers.run(move || {
+                    let synced = run("fsync", ino, || fs.fsync(&handle));
+                    // The stored size is known now; what the kernel remembers is not.
+                    forget_attr(&notifier, ino);
+                    empty!(reply, synced);
+                });
             }
             Err(error) => reply.error(Errno::from_i32(error.errno())),
         }
@@ -662,21 +699,37 @@ impl Filesystem for Wire {
         whence: i32,
         reply: ReplyLseek,
     ) {
-        let found = run("lseek", ino, || {
-            let whence = match whence {
-                libc::SEEK_DATA => Whence::Data,
-                libc::SEEK_HOLE => Whence::Hole,
-                _ => return refused(libc::EINVAL),
-            };
-            let Ok(offset) = u64::try_from(offset) else {
-                return refused(libc::ENXIO);
-            };
-            self.fs.lseek(&*self.handle(fh)?, offset, whence)
-        });
-        match found {
+        let whence = match whence {
+            libc::SEEK_DATA => Whence::Data,
+            libc::SEEK_HOLE => Whence::Hole,
+            _ => return reply.error(Errno::EINVAL),
+        };
+        let Ok(offset) = u64::try_from(offset) else {
+            return reply.error(Errno::ENXIO);
+        };
+        let handle = match self.handle(fh) {
+            Ok(handle) => handle,
+            Err(error) => return reply.error(Errno::from_i32(error.errno())),
+        };
+        let fs = Arc::clone(&self.fs);
+        let seek = move || match run("lseek", ino, || fs.lseek(&handle, offset, whence)) {
             Ok(offset) => reply.offset(offset as i64),
             Err(errno) => reply.error(errno),
+        };
+        if !self.writers.lock().contains_key(&ino.0) {
+            return seek();
         }
+        // The kernel may hold bytes that were never sent here, and does not write them before
+        // it asks. Dropping its cache makes it.
+        let notifier = Arc::clone(&self.notifier);
+        self.syncers.run(move || {
+            if let Some(notifier) = notifier.get()
+                && let Err(e) = notifier.inval_inode(ino, 0, 0)
+            {
+                tracing::warn!(inode = ino.0, "the kernel keeps its cache: {e}");
+            }
+            seek();
+        });
     }
 
     fn copy_file_range(

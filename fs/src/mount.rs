@@ -1,7 +1,7 @@
 //! A mount and its end.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use fuser::{Config, MountOption, Session, SessionACL};
@@ -75,9 +75,12 @@ pub fn mount(options: &MountOptions) -> Result<Mounted, Error> {
 
 fn start(fs: Arc<Fs>, options: &MountOptions) -> Result<JoinHandle<std::io::Result<()>>, Error> {
     let mountpoint = &options.mountpoint;
-    let wire = Wire::new(fs).map_err(failed("start threads for", mountpoint))?;
+    let notifier = Arc::new(OnceLock::new());
+    let wire = Wire::new(fs, Arc::clone(&notifier))
+        .map_err(failed("start threads for", mountpoint))?;
     let session =
         Session::new(wire, mountpoint, &config(options)).map_err(failed("mount on", mountpoint))?;
+    let _ = notifier.set(session.notifier());
     std::thread::Builder::new()
         .name("shale-session".to_owned())
         .spawn(move || session.run())

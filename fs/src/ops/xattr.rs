@@ -154,9 +154,11 @@ impl Fs {
 }
 
 fn check_namespace(name: &[u8]) -> Result<(), Error> {
-    let known = [&b"user."[..], b"trusted.", b"security."]
-        .iter()
-        .any(|p| name.starts_with(p));
+    let prefixes = [&b"user."[..], b"trusted.", b"security."];
+    if prefixes.contains(&name) {
+        return refused(libc::EINVAL);
+    }
+    let known = prefixes.iter().any(|prefix| name.starts_with(prefix));
     if known || name == acl::ACCESS || name == acl::DEFAULT {
         Ok(())
     } else {

@@ -71,20 +71,29 @@ pub(crate) fn remove(backing: &dyn Backing, path: &Path) -> Result<(), Error> {
 
 /// The whole of a file, `None` when there is none.
 pub(crate) fn read(backing: &dyn Backing, path: &Path) -> Result<Option<Vec<u8>>, Error> {
+    let mut bytes = Vec::new();
+    Ok(read_into(backing, path, &mut bytes)?.then_some(bytes))
+}
+
+/// As [`read`], into a buffer that is used again; false when there is no such file.
+pub(crate) fn read_into(
+    backing: &dyn Backing,
+    path: &Path,
+    bytes: &mut Vec<u8>,
+) -> Result<bool, Error> {
+    bytes.clear();
     let file = match backing.open(path, Access::Read) {
         Ok(file) => file,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(e) => return Err(io_error("open", path)(e)),
     };
     let len = file.len().map_err(io_error("measure", path))?;
     let too_large = || io::Error::from(io::ErrorKind::FileTooLarge);
     let len = usize::try_from(len).map_err(|_| io_error("read", path)(too_large()))?;
-    let mut bytes = vec![0; len];
-    let got = file
-        .read_at(&mut bytes, 0)
-        .map_err(io_error("read", path))?;
+    bytes.resize(len, 0);
+    let got = file.read_at(bytes, 0).map_err(io_error("read", path))?;
     bytes.truncate(got);
-    Ok(Some(bytes))
+    Ok(true)
 }
 
 /// Puts a file in place such that after a crash there is the old one or the new one.

@@ -17,7 +17,7 @@ use crate::Error;
 use crate::kv::Version;
 
 /// Changes are merged into the view in portions of this many bytes.
-const PORTION: usize = 8 << 20;
+const PORTION: usize = 4 << 20;
 
 /// A new view and what it was made of.
 #[derive(Debug)]

@@ -248,13 +248,12 @@ fn syncs_share_one_fdatasync_and_commits_go_on_meanwhile() {
     {
         let (gate, syncs, entered) = (gate.clone(), syncs.clone(), Mutex::new(entered));
         disk.rule(move |step, path, _| {
-            if step == Step::Sync && on_journal(path) && !path.ends_with("journal-spare") {
-                if syncs.fetch_add(1, Ordering::SeqCst) == 0 {
-                    entered.lock().send(()).unwrap();
-                    let mut open = gate.0.lock();
-                    while !*open {
-                        gate.1.wait(&mut open);
-                    }
+            let segment = on_journal(path) && !path.ends_with("journal-spare");
+            if step == Step::Sync && segment && syncs.fetch_add(1, Ordering::SeqCst) == 0 {
+                entered.lock().send(()).unwrap();
+                let mut open = gate.0.lock();
+                while !*open {
+                    gate.1.wait(&mut open);
                 }
             }
             None

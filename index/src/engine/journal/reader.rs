@@ -140,9 +140,11 @@ pub(crate) fn replay(
             return Err(state.lost(link.first - 1));
         }
     }
+    // One buffer for all segments: they are large and the allocator would keep several.
+    let mut bytes = Vec::new();
     for (index, link) in links.iter().enumerate() {
         let path = link.path();
-        let bytes = files::read(backing, &path)?.unwrap_or_default();
+        files::read_into(backing, &path, &mut bytes)?;
         if state.gap.is_none() && link.first != state.next {
             state.skip_to(link.first, &path, 0);
         }
