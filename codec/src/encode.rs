@@ -280,11 +280,12 @@ impl Work {
             let mut columns = std::mem::take(&mut self.columns);
             columns.resize(lane.words.len() * W::BYTES, 0);
             simd::split_columns(&lane.words, &mut columns);
-            let result = columns
-                .chunks_exact(lane.words.len().max(1))
-                .try_for_each(|column| {
-                    self.encode_columns(frame, effort, plan.repeats, column, false, out)
-                });
+            // When every element is an exception the columns are empty, but still there.
+            let n = lane.words.len();
+            let result = (0..W::BYTES).try_for_each(|i| {
+                let column = &columns[i * n..(i + 1) * n];
+                self.encode_columns(frame, effort, plan.repeats, column, false, out)
+            });
             self.columns = columns;
             result?;
         }

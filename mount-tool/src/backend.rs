@@ -17,6 +17,12 @@ pub(crate) mod store_files {
     pub(crate) const LOG: &str = "shale.log";
 }
 
+/// Refuses a store that this program cannot read, before anything in it is touched.
+pub(crate) fn check_superblock(store: &Path) -> Result<(), Failure> {
+    shale_store::superblock::check(store)
+        .map_err(|error| Failure::new(mount_exit::FAILED, error.to_string()))
+}
+
 /// A mount that answers.
 pub(crate) struct Mounted(shale_fs::Mounted);
 

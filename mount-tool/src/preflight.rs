@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{AccessFlags, eaccess};
 
-use crate::backend::store_files;
+use crate::backend::{self, store_files};
 use crate::failure::{Failure, exit, mount_exit, reason};
 use crate::mountinfo::Mounts;
 use crate::paths;
@@ -112,6 +112,7 @@ fn check_store(store: &Path, intent: Intent) -> Result<(PathBuf, bool), Failure>
             )));
         }
     }
+    backend::check_superblock(&path)?;
     if !intent.read_only {
         check_writable(&path, "store")?;
     }
@@ -168,7 +169,8 @@ fn missing_store(store: &Path, intent: Intent) -> Result<(PathBuf, bool), Failur
         Err(e) => return Err(store_error(store, &e)),
     }
     let path = paths::absolute(store).map_err(|e| store_error(store, &e))?;
-    check_writable(paths::parent(&path), "directory")?;
+    let what = format!("store {} cannot be made: directory", path.display());
+    check_writable(paths::parent(&path), &what)?;
     Ok((path, true))
 }
 

@@ -28,6 +28,8 @@ struct Scratch {
 pub(crate) struct FrameEncoder {
     encoder: Encoder,
     frame: Vec<u8>,
+    decoder: Decoder,
+    decoded: Vec<u8>,
 }
 
 impl std::fmt::Debug for Frames {
@@ -43,7 +45,37 @@ impl FrameEncoder {
         Self {
             encoder: Encoder::new(),
             frame: Vec::new(),
+            decoder: Decoder::new(),
+            decoded: Vec::new(),
         }
+    }
+
+    /// Makes a frame of `raw` that is known to decode to `raw` again. Once the only copy is the
+    /// compressed one, a mistake of the encoder could not be made good any more.
+    fn encode(&mut self, meta: &FrameMeta, effort: Effort, raw: &[u8]) -> Result<(), Error> {
+        self.frame.clear();
+        let made = self
+            .encoder
+            .encode(meta, &Hint::Unknown, effort, raw, &mut self.frame);
+        let sound = match &made {
+            Ok(summary) if summary.scheme() == "verbatim" => true,
+            Ok(_) => {
+                self.decoder.decode(&self.frame, &mut self.decoded).is_ok() && self.decoded == raw
+            }
+            Err(_) => false,
+        };
+        if !sound {
+            tracing::error!(
+                inode = meta.inode,
+                offset = meta.offset,
+                "a chunk could not be encoded with effort {effort} and is stored as it is; \
+                 please report this"
+            );
+            self.frame.clear();
+            self.encoder
+                .encode(meta, &Hint::Unknown, Effort::None, raw, &mut self.frame)?;
+        }
+        Ok(())
     }
 }
 
@@ -129,10 +161,7 @@ impl Frames {
             offset,
             sequence,
         };
-        encoder.frame.clear();
-        encoder
-            .encoder
-            .encode(&meta, &Hint::Unknown, effort, raw, &mut encoder.frame)?;
+        encoder.encode(&meta, effort, raw)?;
         let (appended, pin) = self.packs.append(&encoder.frame)?;
         let part = FramePart {
             pack: appended.pack,

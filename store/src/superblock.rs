@@ -142,6 +142,14 @@ impl Superblock {
     }
 }
 
+/// Whether a directory holds a store of a known format, or none at all.
+///
+/// # Errors
+/// When there is a superblock that is damaged, of an unknown version, or cannot be read.
+pub fn check(store: &Path) -> Result<(), Error> {
+    Superblock::read(&shale_backing::PosixBacking::new(store)).map(|_| ())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

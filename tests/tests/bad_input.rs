@@ -245,7 +245,10 @@ fn store_on_a_read_only_file_system(case: &Case) -> Outcome {
         mount.store(),
     )?;
     let fresh = device.path().join("fresh");
-    names(&mount_refused(case, &[], &fresh, &mountpoint)?, &fresh)
+    names(
+        &mount_refused(case, &[], &fresh, &mountpoint)?,
+        device.path(),
+    )
 }
 
 fn store_whose_parent_does_not_exist(case: &Case) -> Outcome {

@@ -160,7 +160,7 @@ fn flipped_sled(case: &Case) -> Outcome {
     let mut aged = Aged::new(case)?;
     let mut rng = Rng::new(seed()?);
     let files = aged.files(&aged.sled())?;
-    for _ in 0..24 {
+    for _ in 0..16 {
         aged.restore()?;
         // Half of the rounds one byte, half of them many.
         let count = if rng.one_in(2) { 1 } else { 200 };

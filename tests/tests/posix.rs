@@ -65,6 +65,10 @@ fn main() -> ExitCode {
         )
         .test("vectored_and_positioned_io_agree", contents::small_pieces)
         .test(
+            "chunks_partly_noise_partly_constant",
+            contents::mixed_chunks,
+        )
+        .test(
             "fallocate_allocates_keeps_size_punches_and_zeroes",
             space::fallocate_modes,
         )
@@ -72,6 +76,10 @@ fn main() -> ExitCode {
         .test("seek_finds_holes_and_data", space::seek_hole_and_data)
         .test("copy_file_range_copies", space::copy_ranges)
         .test("statfs_is_sane", space::statfs_is_sane)
+        .test(
+            "blocks_count_what_is_written",
+            space::blocks_count_what_is_written,
+        )
         .test(
             "xattrs_create_replace_list_remove",
             xattrs::create_replace_list_remove,

@@ -11,7 +11,8 @@ use super::memtable::{Memtable, Slot};
 use super::rebuild::{self, Built};
 use super::shared::{Shared, TOP};
 use super::snapshot::{self, SnapshotWriter, Summary};
-use super::view::disk::dir_of;
+use super::view::disk::{Disk, dir_of};
+use super::view::memory::Memory;
 use super::view::{Fault, View};
 use crate::Error;
 use crate::kv::Version;
@@ -180,6 +181,7 @@ impl Shared {
             self.tables.read().cache.forget(key);
         }
         self.tables.write().frozen = None;
+        self.renew(maintenance)?;
         self.trim(maintenance);
         Ok(Applied::Done)
     }
@@ -266,38 +268,40 @@ impl Shared {
 
     /// Makes the view again from snapshot and journal. Readers wait, nobody sees an error.
     fn rebuild(&self, maintenance: &mut Maintenance, fault: &Fault) -> Result<(), Error> {
+        // No segment comes or goes meanwhile.
+        let committer = self.committer.lock();
+        let view = self.remake(maintenance, fault)?;
+        drop(committer);
+        self.tables.write().show(view);
+        Ok(())
+    }
+
+    /// A new view for one that failed; the caller holds the committer.
+    fn remake(&self, maintenance: &mut Maintenance, fault: &Fault) -> Result<View, Error> {
         tracing::warn!(
             reason = %fault.0,
             "the sled view of the index is damaged and made again from snapshot and journal; \
              nothing is lost. If it happens often, check memory and device"
         );
         maintenance.rebuilds += 1;
-        // No segment comes or goes meanwhile.
-        let committer = self.committer.lock();
         let target = maintenance.checkpoint.version;
         let disk = maintenance.rebuilds <= MAX_REBUILDS;
         let built = rebuild::build(&*self.backing, &self.limits, Some(target), target, disk);
-        let built = built.and_then(|built| {
-            let Built { view, .. } = built;
+        let made = built.and_then(|Built { view, .. }| {
             let mut checkpoint = maintenance.checkpoint.clone();
+            // A view in memory has no instance; the next open makes one.
+            checkpoint.view = 0;
             if let View::Disk(disk) = &view {
                 checkpoint.view = disk.id();
                 checkpoint.store(&*self.backing)?;
             }
             Ok((view, checkpoint))
         });
-        drop(committer);
-        match built {
+        match made {
             Ok((view, checkpoint)) => {
                 let old = std::mem::replace(&mut maintenance.checkpoint, checkpoint);
-                let mut tables = self.tables.write();
-                tables.view = Arc::new(view);
-                tables.generation += 1;
-                drop(tables);
-                if old.view != maintenance.checkpoint.view || !disk {
-                    let _ = self.backing.remove_dir_all(&dir_of(old.view));
-                }
-                Ok(())
+                let _ = self.backing.remove_dir_all(&dir_of(old.view));
+                Ok(view)
             }
             Err(error) => {
                 self.poison(&format!(
@@ -306,6 +310,30 @@ impl Shared {
                 Err(error)
             }
         }
+    }
+
+    /// Opens sled again once it has written much. It notes where its pages are only then, and
+    /// would otherwise read all it has written since after a crash. Readers wait a moment.
+    fn renew(&self, maintenance: &mut Maintenance) -> Result<(), Error> {
+        let due = match &*self.tables.read().view {
+            View::Disk(disk) => disk.written() > self.limits.renew,
+            View::Memory(_) => false,
+        };
+        if !due {
+            return Ok(());
+        }
+        let _committer = self.committer.lock();
+        let mut tables = self.tables.write();
+        // The old instance must be gone first. Nobody sees the empty one.
+        tables.show(View::Memory(Memory::default()));
+        let Checkpoint { version, view, .. } = maintenance.checkpoint;
+        let opened = Disk::open(self.backing.root(), view, version, self.limits.sled);
+        let view = match opened {
+            Ok(disk) => View::Disk(disk),
+            Err(fault) => self.remake(maintenance, &fault)?,
+        };
+        tables.show(view);
+        Ok(())
     }
 
     /// Writes a snapshot at a clean close when that is cheap and shortens the journal.

@@ -57,6 +57,9 @@ pub(crate) struct Limits {
     pub(crate) segments: usize,
     /// sled's cache.
     pub(crate) sled: u64,
+    /// Bytes written to sled after which it is opened again, which shortens the log that it would
+    /// have to read after a crash.
+    pub(crate) renew: u64,
     /// Values kept at hand.
     pub(crate) values: usize,
     /// Space that must be free on the device before sled is written.
@@ -81,6 +84,7 @@ impl Options {
                 close: 1000,
                 segments: 1000,
                 sled: MIB as u64,
+                renew: 3000,
                 values: 4096,
                 free: 0,
             };
@@ -100,6 +104,7 @@ impl Options {
             close: 4 * MIB as u64,
             segments: 256,
             sled: (self.memory / 16).max(MIB) as u64,
+            renew: 128 * MIB as u64,
             values: self.memory / 8,
             free: 64 * MIB as u64,
         }

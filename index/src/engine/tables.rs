@@ -27,6 +27,12 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
+    /// Puts another view below the tables.
+    pub(crate) fn show(&mut self, view: View) {
+        self.view = Arc::new(view);
+        self.generation += 1;
+    }
+
     /// The state of a key; a removed one is `None`.
     pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Slot>, Fault> {
         let newest = self.active.get(key);

@@ -6,7 +6,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::OFlags;
-use shale_tests::{Case, Cmd, Outcome, Rng, ensure, ensure_eq};
+use shale_tests::{Case, Cmd, Context, Outcome, Rng, ensure, ensure_eq};
 
 pub(crate) fn append_from_two_handles(case: &Case) -> Outcome {
     let mut fs = case.fs()?;
@@ -499,5 +499,45 @@ pub(crate) fn small_pieces(case: &Case) -> Outcome {
         fs::read(&path)? == expected,
         "contents differ after a remount"
     );
+    fs.finish()
+}
+
+/// Chunks that are partly noise, partly constant, partly smooth: what codecs decide by sampling.
+pub(crate) fn mixed_chunks(case: &Case) -> Outcome {
+    let mut fs = case.fs()?;
+    let mut rng = Rng::new(8);
+    let mut kept = Vec::new();
+    for index in 0..120u64 {
+        let mut bytes = vec![rng.below(3) as u8 * 127; rng.between(1, 2_500_000) as usize];
+        for _ in 0..rng.below(4) {
+            let at = if rng.one_in(2) {
+                0
+            } else {
+                rng.below(bytes.len() as u64) as usize
+            };
+            let end = (at + rng.between(1, 50_000) as usize).min(bytes.len());
+            match rng.below(3) {
+                0 => rng.fill(&mut bytes[at..end]),
+                1 => {
+                    for (i, word) in bytes[at..end].chunks_exact_mut(4).enumerate() {
+                        word.copy_from_slice(&(i as f32 * 0.01).sin().to_le_bytes());
+                    }
+                }
+                _ => {
+                    for (i, word) in bytes[at..end].chunks_exact_mut(8).enumerate() {
+                        word.copy_from_slice(&(i as u64 * 3 + index).to_be_bytes());
+                    }
+                }
+            }
+        }
+        let path = fs.at(&format!("file-{index}"));
+        fs::write(&path, &bytes)?;
+        kept.push((path, bytes));
+    }
+    fs.refresh()?;
+    for (path, bytes) in kept {
+        let found = fs::read(&path).doing(format!("reading {}", path.display()))?;
+        ensure!(found == bytes, "{} differs", path.display());
+    }
     fs.finish()
 }

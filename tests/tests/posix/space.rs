@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rustix::fs::{FallocateFlags, SeekFrom, copy_file_range, fallocate, seek, statvfs};
 use rustix::io::Errno;
-use shale_tests::{Case, Outcome, Rng, ensure, ensure_eq};
+use shale_tests::{Case, Cmd, Outcome, Rng, ensure, ensure_eq};
 
 const MIB: u64 = 1 << 20;
 
@@ -323,16 +323,54 @@ pub(crate) fn statfs_is_sane(case: &Case) -> Outcome {
     );
     ensure!(found.f_bavail > 0, "nothing available on a disk with room");
     ensure_eq!(found.f_namemax, 255, "longest name");
-    // Allocation shows in st_blocks once it is durable.
+    fs.finish()
+}
+
+/// Archivers take a file with bytes but no blocks for one great hole.
+pub(crate) fn blocks_count_what_is_written(case: &Case) -> Outcome {
+    let mut fs = case.fs()?;
     let path = fs.at("noise");
     let file = fresh(&path)?;
     file.write_all_at(&Rng::new(14).bytes(4 << 20), 0)?;
+    ensure!(
+        fs::metadata(&path)?.blocks() > 0,
+        "4 MiB have no blocks right after they were written"
+    );
+    let archive = case.work().join("noise.tar");
+    Cmd::new("tar")
+        .args(["--sparse", "-cf"])
+        .arg(&archive)
+        .arg("-C")
+        .arg(fs.path())
+        .arg("noise")
+        .ok()?;
+    Cmd::new("tar")
+        .arg("-xf")
+        .arg(&archive)
+        .arg("-C")
+        .arg(case.work())
+        .ok()?;
+    ensure!(
+        fs::read(case.work().join("noise"))? == fs::read(&path)?,
+        "tar --sparse archived something else than was just written"
+    );
     file.sync_all()?;
-    let blocks = file.metadata()?.blocks() * 512;
+    ensure!(
+        file.metadata()?.blocks() > 0,
+        "4 MiB have no blocks after fsync"
+    );
+    drop(file);
+    fs.refresh()?;
+    let blocks = fs::metadata(&path)?.blocks() * 512;
     ensure!(
         (4 << 20..6 << 20).contains(&blocks),
         "4 MiB of noise occupy {blocks} bytes by st_blocks"
     );
-    drop(file);
+    let small = fs.at("small");
+    fs::write(&small, b"a few bytes")?;
+    ensure!(
+        fs::metadata(&small)?.blocks() > 0,
+        "a small file has no blocks"
+    );
     fs.finish()
 }

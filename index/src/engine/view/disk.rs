@@ -12,6 +12,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -30,8 +31,8 @@ const BLOCK: usize = 768;
 /// Values from this size on are kept in pieces, so that no page of sled grows into a blob file.
 const LARGE: usize = 2048;
 const PIECE: usize = 4096;
-/// Blocks are written in batches of about this size.
-const BATCH: usize = 256 << 10;
+/// Blocks are written in batches of about this size: sled frees nothing while it applies one.
+const BATCH: usize = 16 << 10;
 const SLED_SEGMENT: usize = 512 << 10;
 /// A sled that takes longer than this to open is given up.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(120);
@@ -51,6 +52,8 @@ pub(crate) struct Disk {
     large: Tree,
     meta: Tree,
     db: sled::Db,
+    /// Bytes written since it was opened.
+    written: AtomicU64,
 }
 
 /// Runs something of sled and turns panics into faults.
@@ -125,6 +128,7 @@ impl Disk {
                 large,
                 meta,
                 db: db.clone(),
+                written: AtomicU64::new(0),
             })
         })
     }
@@ -165,6 +169,11 @@ impl Disk {
             }
         })?;
         Ok(disk)
+    }
+
+    /// Bytes written since it was opened.
+    pub(crate) fn written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
     }
 
     /// Which instance this is.
@@ -293,6 +302,8 @@ impl Disk {
     }
 
     fn write(&self, writes: Writes) -> Result<(), Fault> {
+        self.written
+            .fetch_add(writes.bytes as u64, Ordering::Relaxed);
         // Pieces exist before a block names them and go after no block does.
         if let Some(pieces) = writes.new_pieces {
             self.large.apply_batch(pieces).map_err(fault)?;

@@ -1,0 +1,58 @@
+//! Chunks whose parts differ: noise beside long runs, the ends of sparse files.
+
+use shale_codec::{Decoder, Effort, Encoder, FrameKind, FrameMeta, Hint};
+
+fn noise(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed | 1;
+    (0..len)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 32) as u8
+        })
+        .collect()
+}
+
+/// Every effort brings back chunks in which noise and runs meet anywhere.
+#[test]
+fn noise_beside_runs_comes_back() {
+    let meta = FrameMeta {
+        kind: FrameKind::Data,
+        inode: 1,
+        offset: 0,
+        sequence: 1,
+    };
+    let efforts = [
+        Effort::None,
+        Effort::Fast,
+        Effort::Balanced,
+        Effort::Dense,
+        Effort::Lz4,
+        Effort::Zstd(3),
+    ];
+    for effort in efforts {
+        let (mut encoder, mut decoder) = (Encoder::new(), Decoder::new());
+        for total in [4096, 65_536, 1 << 20] {
+            for len in [1, 10, 700, 5_000, 70_000, 600_000] {
+                for at in [0, 1, 4095, 300_000] {
+                    for fill in [0u8, 7] {
+                        let mut raw = vec![fill; total];
+                        let start = at.min(total);
+                        let end = (start + len).min(total);
+                        raw[start..end].copy_from_slice(&noise(end - start, len as u64));
+                        let mut frame = Vec::new();
+                        encoder
+                            .encode(&meta, &Hint::Unknown, effort, &raw, &mut frame)
+                            .unwrap();
+                        let mut back = Vec::new();
+                        decoder.decode(&frame, &mut back).unwrap_or_else(|e| {
+                            panic!("{effort}: {len} bytes of noise at {at} of {total}: {e}")
+                        });
+                        assert!(back == raw, "{effort}: {len} at {at} of {total}");
+                    }
+                }
+            }
+        }
+    }
+}
