@@ -316,10 +316,10 @@ impl Made {
 
 impl Drop for Made {
     fn drop(&mut self) {
-        if let Some(log) = &self.log {
-            if std::fs::metadata(log).is_ok_and(|metadata| metadata.len() == 0) {
-                let _ = std::fs::remove_file(log);
-            }
+        if let Some(log) = &self.log
+            && std::fs::metadata(log).is_ok_and(|metadata| metadata.len() == 0)
+        {
+            let _ = std::fs::remove_file(log);
         }
         if let Some(directory) = &self.directory {
             let _ = std::fs::remove_dir(directory);

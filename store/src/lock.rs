@@ -33,7 +33,7 @@ impl StoreLock {
             .mode(0o600)
             .open(&path)
             .map_err(Error::io("open", &path))?;
-        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        match lock_soon(file) {
             Ok(mut lock) => {
                 let note = format!("{} {purpose}\n", std::process::id());
                 let write = |file: &mut File| {
@@ -60,6 +60,23 @@ impl StoreLock {
         }
     }
 }
+
+/// Takes a lock that is free, or becomes free at once: a daemon that was killed keeps it until
+/// the kernel has taken it apart.
+fn lock_soon(mut file: File) -> Result<Flock<File>, (File, nix::errno::Errno)> {
+    for _ in 0..GRACE_STEPS {
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Err((again, nix::errno::Errno::EWOULDBLOCK)) => file = again,
+            other => return other,
+        }
+        std::thread::sleep(GRACE_STEP);
+    }
+    Flock::lock(file, FlockArg::LockExclusiveNonblock)
+}
+
+/// How long a held lock is waited for.
+const GRACE_STEPS: u32 = 20;
+const GRACE_STEP: std::time::Duration = std::time::Duration::from_millis(50);
 
 impl Drop for StoreLock {
     fn drop(&mut self) {

@@ -31,7 +31,7 @@ use shale_index::extent::FramePart;
 
 use crate::Error;
 use crate::pins::{Pin, Pins};
-use writer::Writer;
+use writer::{Placed, Writer};
 
 /// Directory of packs in a store.
 pub(crate) const DIR: &str = "packs";
@@ -98,8 +98,12 @@ impl Packs {
 
     /// Appends a frame. It is durable after the next successful [`Packs::sync`].
     pub(crate) fn append(&self, frame: &[u8]) -> Result<(Appended, Pin), Error> {
-        let (appended, pin, file) = self.writer.append(frame, &self.pins)?;
-        if let Some(file) = file {
+        let Placed {
+            appended,
+            pin,
+            fresh,
+        } = self.writer.append(frame, &self.pins)?;
+        if let Some(file) = fresh {
             self.files.lock().insert(appended.pack, file);
         }
         Ok((appended, pin))

@@ -27,7 +27,7 @@ pub fn block(file: u64, version: u64, number: u64) -> [u8; BLOCK] {
     let mut rng =
         Rng::new(file.wrapping_mul(0x1_0001) ^ version.rotate_left(32) ^ number.rotate_left(16));
     // Both kinds of data take part: what compresses and what does not.
-    if version % 3 == 0 {
+    if version.is_multiple_of(3) {
         let pattern = rng.next_u64().to_le_bytes();
         for piece in bytes.chunks_mut(8) {
             piece.copy_from_slice(&pattern);

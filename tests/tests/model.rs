@@ -44,7 +44,7 @@ fn main() -> ExitCode {
 
 /// One operation.
 #[derive(Clone, Debug)]
-pub enum Step {
+pub(crate) enum Step {
     Create(Vec<usize>),
     Mkdir(Vec<usize>),
     Symlink(Vec<usize>),
@@ -150,19 +150,19 @@ fn run<S: Subject>(sequence: &[Step], fresh: impl Fn() -> Outcome<S>) -> Outcome
         if let Some(extra) = found.keys().find(|path| !expected.contains_key(*path)) {
             return Err(Failure::new(format!("{extra} should not exist")));
         }
-        subject.apply(&Step::Remount)?;
+        let _ = subject.apply(&Step::Remount)?;
     }
     Ok(())
 }
 
 /// Contents that tell where they come from.
-pub fn contents(len: usize, seed: u8) -> Vec<u8> {
+pub(crate) fn contents(len: usize, seed: u8) -> Vec<u8> {
     (0..len)
         .map(|i| seed.wrapping_mul(31).wrapping_add((i / 7) as u8))
         .collect()
 }
 
 /// Names of a path.
-pub fn names(path: &[usize]) -> Vec<&'static str> {
+pub(crate) fn names(path: &[usize]) -> Vec<&'static str> {
     path.iter().map(|&i| NAMES[i]).collect()
 }

@@ -181,7 +181,8 @@ impl<'a> Directory<'a> {
                 Err(Error::Malformed("constant frame without its element"))
             }
             Scheme::Columns | Scheme::Residuals
-                if self.body_len % width != 0 || recipe.segment_len as usize % width != 0 =>
+                if !self.body_len.is_multiple_of(width)
+                    || !(recipe.segment_len as usize).is_multiple_of(width) =>
             {
                 Err(Error::Malformed("segments are not whole elements"))
             }

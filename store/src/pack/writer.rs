@@ -23,6 +23,14 @@ pub(crate) struct Appended {
     pub(crate) at: u64,
 }
 
+/// A frame that was appended.
+pub(super) struct Placed {
+    pub(super) appended: Appended,
+    pub(super) pin: Pin,
+    /// The file, when the frame began a new pack.
+    pub(super) fresh: Option<Arc<dyn BackingFile>>,
+}
+
 #[derive(Debug)]
 pub(super) struct Writer {
     backing: Arc<dyn Backing>,
@@ -75,12 +83,8 @@ impl Writer {
         }
     }
 
-    /// Appends a frame. When that began a new pack, its file is returned as well.
-    pub(super) fn append(
-        &self,
-        frame: &[u8],
-        pins: &Arc<Pins>,
-    ) -> Result<(Appended, Pin, Option<Arc<dyn BackingFile>>), Error> {
+    /// Appends a frame.
+    pub(super) fn append(&self, frame: &[u8], pins: &Arc<Pins>) -> Result<Placed, Error> {
         let header = parse_header(frame)?;
         let mut state = self.state.lock();
         let mut fresh = None;
@@ -127,7 +131,11 @@ impl Writer {
             }
             return Err(Error::io("append to", PackId(pack).path())(e));
         }
-        Ok((Appended { pack, at }, pin, fresh))
+        Ok(Placed {
+            appended: Appended { pack, at },
+            pin,
+            fresh,
+        })
     }
 
     fn begin(&self, state: &mut State) -> Result<(u64, Arc<dyn BackingFile>), Error> {

@@ -208,7 +208,7 @@ impl Writer {
         }
         // From the start of the last block, if that is not full; now and then leave a hole.
         let mut first = size / BLOCK as u64;
-        if size % BLOCK as u64 == 0 && self.rng.one_in(6) {
+        if size.is_multiple_of(BLOCK as u64) && self.rng.one_in(6) {
             first += self.rng.between(1, 300);
         }
         let mut length = self.length();

@@ -18,7 +18,7 @@ use crate::{Step, contents, names};
 const XATTR: &str = "user.model";
 
 /// A file system under test.
-pub trait Subject {
+pub(crate) trait Subject {
     /// Does one step and says what came of it.
     fn apply(&mut self, step: &Step) -> Outcome<Answer>;
     /// Everything below the root.
@@ -26,7 +26,7 @@ pub trait Subject {
 }
 
 /// ShaleFS without FUSE.
-pub struct InProcess {
+pub(crate) struct InProcess {
     _dir: tempfile::TempDir,
     path: PathBuf,
     fs: Option<Fs>,
@@ -36,7 +36,7 @@ const ROOT: u64 = 1;
 const CHUNK: u32 = 64 << 10;
 
 impl InProcess {
-    pub fn new(work: &Path) -> Outcome<Self> {
+    pub(crate) fn new(work: &Path) -> Outcome<Self> {
         let dir = tempfile::tempdir_in(work)?;
         let path = dir.path().to_owned();
         let mut subject = Self {
@@ -301,13 +301,13 @@ impl Subject for InProcess {
 }
 
 /// A mounted file system; every sequence has a directory of its own.
-pub struct Mounted<'a> {
+pub(crate) struct Mounted<'a> {
     fs: &'a RefCell<TestFs>,
     top: String,
 }
 
 impl<'a> Mounted<'a> {
-    pub fn new(fs: &'a RefCell<TestFs>, round: u32) -> Outcome<Self> {
+    pub(crate) fn new(fs: &'a RefCell<TestFs>, round: u32) -> Outcome<Self> {
         let top = format!("round{round}");
         fs::create_dir(fs.borrow().at(&top))?;
         Ok(Self { fs, top })

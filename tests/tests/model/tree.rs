@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use crate::{Step, contents, names};
 
 /// What a step answers: an errno, or for a look what was seen.
-pub type Answer = Result<Option<Entry>, i32>;
+pub(crate) type Answer = Result<Option<Entry>, i32>;
 
 /// What can be seen of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Entry {
+pub(crate) enum Entry {
     /// Permissions, links.
     Dir {
         mode: u32,
@@ -29,7 +29,7 @@ pub enum Entry {
 }
 
 /// A hash that is enough to tell contents apart.
-pub fn hash(bytes: &[u8]) -> u64 {
+pub(crate) fn hash(bytes: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(bytes)
 }
 
@@ -50,14 +50,14 @@ struct Node {
 
 /// The model of a file system.
 #[derive(Clone, Debug)]
-pub struct Tree {
+pub(crate) struct Tree {
     nodes: Vec<Node>,
 }
 
 const ROOT: usize = 0;
 
 impl Tree {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let root = Node {
             kind: Kind::Dir(BTreeMap::new()),
             mode: 0o755,
@@ -141,7 +141,7 @@ impl Tree {
         Ok(node)
     }
 
-    pub fn apply(&mut self, step: &Step) -> Answer {
+    pub(crate) fn apply(&mut self, step: &Step) -> Answer {
         match step {
             Step::Create(path) => self.make(path, Kind::File(Vec::new()), 0o644),
             Step::Mkdir(path) => self.make(path, Kind::Dir(BTreeMap::new()), 0o755),
@@ -300,7 +300,7 @@ impl Tree {
     }
 
     /// Everything below the root.
-    pub fn listing(&self) -> BTreeMap<String, Entry> {
+    pub(crate) fn listing(&self) -> BTreeMap<String, Entry> {
         let mut listing = BTreeMap::new();
         let mut todo = vec![(String::new(), ROOT)];
         while let Some((path, node)) = todo.pop() {

@@ -164,7 +164,7 @@ pub(crate) fn memory_bound(case: &Case) -> Outcome {
     let noise = rng.bytes(1 << 20);
     // Half of it compresses, half does not; every piece is different.
     let piece = |index: usize| -> Vec<u8> {
-        let mut piece = if index % 2 == 0 {
+        let mut piece = if index.is_multiple_of(2) {
             noise.clone()
         } else {
             vec![(index / 2) as u8; 1 << 20]
