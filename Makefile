@@ -4,7 +4,7 @@ CARGO ?= cargo
 SHALE := target/release/shale
 export CARGO
 
-.PHONY: all build demo test setup check unit e2e clean
+.PHONY: all build demo test setup check unit e2e bench-codec fuzz-codec clean
 
 all: build
 
@@ -30,6 +30,14 @@ unit:
 # One suite alone: cargo test -p shale-tests --test posix -- [name of a test]
 e2e: build setup
 	@tests/scripts/test.sh e2e
+
+# The codec beside its peers, as a table; wants a quiet machine.
+bench-codec:
+	bench/codec/run.sh
+
+# Needs a nightly toolchain and cargo-fuzz. SECONDS=3600 make fuzz-codec
+fuzz-codec:
+	cd codec && $(CARGO) +nightly fuzz run --fuzz-dir fuzz decode -- -max_len=8192 -max_total_time=$(or $(SECONDS),600)
 
 clean:
 	$(CARGO) clean
