@@ -24,6 +24,10 @@ use crate::failure::{Failure, mount_exit, reason};
 use crate::preflight::Places;
 use crate::wait::Waiting;
 
+/// glibc gives every thread a heap of its own and keeps what was freed in each; with two heaps a
+/// daemon of many threads stays near its budget.
+const ARENAS: (&str, &str) = ("MALLOC_ARENA_MAX", "2");
+
 /// Starts the daemon and waits until its mount answers.
 pub(crate) fn start(args: &MountArgs, places: &Places, log: Option<&Path>) -> Result<(), Failure> {
     let mut made = Made::default();
@@ -38,6 +42,10 @@ pub(crate) fn start(args: &MountArgs, places: &Places, log: Option<&Path>) -> Re
     let mut child = Command::new(own_program())
         .arg0("shale")
         .args(daemon_arguments(args, places))
+        .env(
+            ARENAS.0,
+            std::env::var_os(ARENAS.0).unwrap_or(ARENAS.1.into()),
+        )
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(stderr)
