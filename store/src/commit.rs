@@ -347,6 +347,9 @@ impl Inner {
         let size = size.map(|size| size.min(state.size)).filter(|_| !rewritten);
         match self.commit_extents(&file, &mut state, &good, size) {
             Ok(()) => {
+                if !good.is_empty() {
+                    self.budget.stall(0);
+                }
                 for done in good {
                     self.release(&mut state, done);
                 }

@@ -91,7 +91,8 @@ impl Store {
             memory: memory.clamp(8 << 20, 64 << 20),
             ..shale_index::engine::Options::default()
         };
-        let (engine, recovery) = Embedded::open(Arc::clone(&backing), engine)?;
+        let (engine, recovery) = Embedded::open(Arc::clone(&backing), engine)
+            .map_err(|error| unreadable_index(path, error))?;
         tracing::info!(?recovery, "index opened");
         let engine = Arc::new(engine);
         let catalog = Catalog::open(Arc::clone(&backing), &engine)?;
@@ -394,6 +395,19 @@ fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> Result<JoinHandl
         .name(name)
         .spawn(body)
         .map_err(Error::io("start a thread for", "."))
+}
+
+/// Says what to do about an index that is damaged beyond what recovery can mend.
+fn unreadable_index(path: &Path, error: shale_index::Error) -> Error {
+    match error {
+        shale_index::Error::Corrupt { .. } => Error::NotAStore {
+            path: path.to_owned(),
+            reason: format!(
+                "its index cannot be read: {error}; `shale fsck --rebuild` makes it anew from the packs"
+            ),
+        },
+        other => other.into(),
+    }
 }
 
 fn require_empty(path: &Path) -> Result<(), Error> {
