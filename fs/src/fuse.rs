@@ -234,6 +234,8 @@ impl Filesystem for Wire {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
         let wanted = [
             InitFlags::FUSE_WRITEBACK_CACHE,
+            // Otherwise the kernel asks for security.capability before every write.
+            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
             InitFlags::FUSE_POSIX_ACL,
             InitFlags::FUSE_DONT_MASK,
             InitFlags::FUSE_PARALLEL_DIROPS,
@@ -279,7 +281,7 @@ impl Filesystem for Wire {
 
     fn setattr(
         &self,
-        _req: &Request,
+        req: &Request,
         ino: INodeNo,
         mode: Option<u32>,
         uid: Option<u32>,
@@ -303,6 +305,8 @@ impl Filesystem for Wire {
             atime: atime.map(wire_time),
             mtime: mtime.map(wire_time),
             ctime: ctime.map(Time::from),
+            // fuser does not pass on that the kernel asks for it; root may keep them.
+            kill_privileges: req.uid() != 0,
         };
         let result = run("setattr", ino, || {
             let handle = fh.and_then(|fh| self.handle(fh).ok());

@@ -24,6 +24,23 @@ pub struct SetAttr {
     pub mtime: Option<Time>,
     /// Last change of the inode; now, when it is not given.
     pub ctime: Option<Time>,
+    /// Whoever changes the size may not keep set-id bits alive.
+    pub kill_privileges: bool,
+}
+
+/// The extended attribute that holds the capabilities of a program.
+const CAPABILITY: &[u8] = b"security.capability";
+const S_ISUID: u32 = 0o4000;
+const S_ISGID: u32 = 0o2000;
+const S_IXGRP: u32 = 0o0010;
+
+/// A mode without what a change of owner or contents takes away.
+pub(super) fn without_privileges(mode: u32) -> u32 {
+    let kept = mode & !S_ISUID;
+    if mode & S_IXGRP == 0 {
+        return kept;
+    }
+    kept & !S_ISGID
 }
 
 impl Fs {
@@ -47,6 +64,18 @@ impl Fs {
                 }
             }
         }
+        let mut set = *set;
+        let chowned = set.uid.is_some() || set.gid.is_some();
+        let kill = chowned || (set.size.is_some() && set.kill_privileges);
+        let mut privileges_gone = false;
+        if kill && set.mode.is_none() {
+            let inode = self.namespace().inode(ino)?;
+            let kept = without_privileges(inode.mode);
+            if !inode.is_dir() && kept != inode.mode {
+                set.mode = Some(kept);
+            }
+            privileges_gone = inode.is_file();
+        }
         let rest = [set.atime, set.mtime, set.ctime]
             .iter()
             .any(Option::is_some)
@@ -63,6 +92,9 @@ impl Fs {
             ctime: Some(set.ctime.unwrap_or_else(Time::now)),
             xattrs: Vec::new(),
         };
+        if privileges_gone {
+            change.xattrs.push((CAPABILITY.to_vec(), None));
+        }
         if let Some(mode) = set.mode
             && let Some(bytes) = self.namespace().xattr(ino, acl::ACCESS)?
             && let Some(mut acl) = Acl::parse(&bytes)?

@@ -2,11 +2,8 @@
 
 use shale_store::index::AttrChange;
 
+use super::setattr::without_privileges;
 use crate::{Error, Fs, Handle};
-
-const S_ISUID: u32 = 0o4000;
-const S_ISGID: u32 = 0o2000;
-const S_IXGRP: u32 = 0o0010;
 
 impl Fs {
     /// Writes at an offset. `kill_privileges`: the writer may not keep set-id bits alive.
@@ -29,10 +26,7 @@ impl Fs {
 
     fn kill_privileges(&self, ino: u64) -> Result<(), Error> {
         let mode = self.namespace().inode(ino)?.mode;
-        let mut kept = mode & !S_ISUID;
-        if mode & S_IXGRP != 0 {
-            kept &= !S_ISGID;
-        }
+        let kept = without_privileges(mode);
         if kept != mode {
             let change = AttrChange {
                 mode: Some(kept),
