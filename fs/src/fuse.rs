@@ -24,7 +24,7 @@ use crate::error::refused;
 use crate::ops::lseek::Whence;
 use crate::ops::setattr::SetAttr;
 use crate::ops::statfs::BLOCK;
-use crate::{Attr, Caller, Error, Fs, Handle};
+use crate::{Attr, Caller, Error, Fs, Handle, syncers};
 
 /// How long the kernel may trust a name. All changes go through it, so this is only a bound.
 const ENTRY_TTL: Duration = Duration::from_secs(60);
@@ -46,45 +46,6 @@ pub(crate) struct Wire {
     notifier: Arc<OnceLock<Notifier>>,
     /// Open handles that may write, by inode.
     writers: Mutex<HashMap<u64, usize>>,
-}
-
-/// Threads for requests that wait for the disk, so that those who serve others do not.
-mod syncers {
-    use std::sync::mpsc::{Sender, channel};
-    use std::sync::{Arc, Mutex};
-
-    type Job = Box<dyn FnOnce() + Send>;
-
-    /// A few threads that take jobs in turn.
-    pub(super) struct Pool {
-        sender: Sender<Job>,
-    }
-
-    impl Pool {
-        pub(super) fn new(threads: usize) -> std::io::Result<Self> {
-            let (sender, receiver) = channel::<Job>();
-            let receiver = Arc::new(Mutex::new(receiver));
-            for number in 0..threads {
-                let receiver = Arc::clone(&receiver);
-                std::thread::Builder::new()
-                    .name(format!("shale-sync-{number}"))
-                    .spawn(move || {
-                        loop {
-                            let Ok(jobs) = receiver.lock() else { return };
-                            let Ok(job) = jobs.recv() else { return };
-                            drop(jobs);
-                            job();
-                        }
-                    })?;
-            }
-            Ok(Self { sender })
-        }
-
-        pub(super) fn run(&self, job: impl FnOnce() + Send + 'static) {
-            // Threads end only with the pool.
-            let _ = self.sender.send(Box::new(job));
-        }
-    }
 }
 
 /// Threads that wait for syncs.

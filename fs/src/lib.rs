@@ -14,6 +14,7 @@ mod fuse;
 mod mount;
 mod ops;
 pub mod options;
+mod syncers;
 
 pub use error::Error;
 pub use fs::{Attr, Caller, Fs, Handle};
