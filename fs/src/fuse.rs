@@ -44,6 +44,8 @@ pub(crate) struct Wire {
     next_handle: AtomicU64,
     syncers: syncers::Pool,
     notifier: Arc<OnceLock<Notifier>>,
+    /// Nothing is kept in the kernel's page cache.
+    direct: bool,
     /// Open handles that may write, by inode.
     writers: Mutex<HashMap<u64, usize>>,
 }
@@ -53,13 +55,18 @@ const SYNCERS: usize = 16;
 
 impl Wire {
     /// The notifier can be set once there is a session.
-    pub(crate) fn new(fs: Arc<Fs>, notifier: Arc<OnceLock<Notifier>>) -> io::Result<Self> {
+    pub(crate) fn new(
+        fs: Arc<Fs>,
+        notifier: Arc<OnceLock<Notifier>>,
+        direct: bool,
+    ) -> io::Result<Self> {
         Ok(Self {
             fs,
             handles: RwLock::default(),
             next_handle: AtomicU64::new(1),
             syncers: syncers::Pool::new(SYNCERS)?,
             notifier,
+            direct,
             writers: Mutex::default(),
         })
     }
@@ -71,6 +78,14 @@ impl Wire {
         let number = self.next_handle.fetch_add(1, Ordering::Relaxed);
         self.handles.write().insert(number, Arc::new(handle));
         FileHandle(number)
+    }
+
+    fn open_flags(&self) -> FopenFlags {
+        if self.direct {
+            FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
+        } else {
+            FopenFlags::FOPEN_KEEP_CACHE
+        }
     }
 
     fn end_writer(&self, ino: u64) {
@@ -193,8 +208,15 @@ macro_rules! empty {
 
 impl Filesystem for Wire {
     fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        // All handles or none: after a direct write the kernel's write-back cache goes on
+        // showing the old time of modification.
+        let caching = if self.direct {
+            InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP
+        } else {
+            InitFlags::FUSE_WRITEBACK_CACHE
+        };
         let wanted = [
-            InitFlags::FUSE_WRITEBACK_CACHE,
+            caching,
             // Otherwise the kernel asks for security.capability before every write.
             InitFlags::FUSE_HANDLE_KILLPRIV_V2,
             InitFlags::FUSE_POSIX_ACL,
@@ -204,7 +226,6 @@ impl Filesystem for Wire {
             InitFlags::FUSE_READDIRPLUS_AUTO,
             InitFlags::FUSE_ASYNC_DIO,
             InitFlags::FUSE_CACHE_SYMLINKS,
-            InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
             InitFlags::FUSE_EXPORT_SUPPORT,
         ];
         for flag in wanted {
@@ -389,7 +410,7 @@ impl Filesystem for Wire {
 
     fn open(&self, _req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         match run("open", ino, || self.fs.open(ino.0)) {
-            Ok(handle) => reply.opened(self.keep(handle, flags.0), FopenFlags::FOPEN_KEEP_CACHE),
+            Ok(handle) => reply.opened(self.keep(handle, flags.0), self.open_flags()),
             Err(errno) => reply.error(errno),
         }
     }
@@ -414,7 +435,7 @@ impl Filesystem for Wire {
                 &wire_attr(&attr),
                 GENERATION,
                 self.keep(handle, flags),
-                FopenFlags::FOPEN_KEEP_CACHE,
+                self.open_flags(),
             ),
             Err(errno) => reply.error(errno),
         }

@@ -76,8 +76,8 @@ pub fn mount(options: &MountOptions) -> Result<Mounted, Error> {
 fn start(fs: Arc<Fs>, options: &MountOptions) -> Result<JoinHandle<std::io::Result<()>>, Error> {
     let mountpoint = &options.mountpoint;
     let notifier = Arc::new(OnceLock::new());
-    let wire =
-        Wire::new(fs, Arc::clone(&notifier)).map_err(failed("start threads for", mountpoint))?;
+    let wire = Wire::new(fs, Arc::clone(&notifier), options.direct_io)
+        .map_err(failed("start threads for", mountpoint))?;
     let session =
         Session::new(wire, mountpoint, &config(options)).map_err(failed("mount on", mountpoint))?;
     let _ = notifier.set(session.notifier());

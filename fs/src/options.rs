@@ -44,6 +44,8 @@ pub struct MountOptions {
     pub read_only: bool,
     /// Users other than the one who mounts may use it.
     pub allow_other: bool,
+    /// Nothing is kept in the kernel's page cache.
+    pub direct_io: bool,
     /// The kernel checks permissions by mode, owner and ACL.
     pub default_permissions: bool,
     /// Passed to the kernel as they are: `nodev`, `nosuid`, `noexec`, `noatime`, `sync` ...
@@ -139,6 +141,8 @@ pub struct Requested {
     pub read_only: Option<bool>,
     /// `allow_other`
     pub allow_other: bool,
+    /// `direct_io`
+    pub direct_io: bool,
     /// `dev` or `nodev`
     pub dev: Option<bool>,
     /// `suid` or `nosuid`
@@ -221,6 +225,7 @@ impl Requested {
             "ro" => self.read_only = Some(true),
             "rw" => self.read_only = Some(false),
             "allow_other" => self.allow_other = true,
+            "direct_io" => self.direct_io = true,
             // Always on: without it anybody could read everything.
             "default_permissions" => {}
             "dev" => self.dev = Some(true),
@@ -276,6 +281,7 @@ impl Requested {
             chunk: self.chunk.unwrap_or(CHUNK_DEFAULT),
             read_only: self.read_only.unwrap_or(false),
             allow_other: self.allow_other || defaults.root,
+            direct_io: self.direct_io,
             default_permissions: true,
             fuse_options,
         }

@@ -63,6 +63,8 @@ const MOUNT_HELP: &str = "\
 Mount options (-o):
   memory=SIZE, workers=N, chunk=SIZE, log=FILE, ro, rw   as the options above
   allow_other      other users may use the mount (always so when root mounts)
+  direct_io        do not use the page cache: faster for programs that write whole megabytes,
+                   much slower for those that write a few KiB at a time
   nodev, nosuid    the default when root mounts; dev and suid turn them off
   exec, noexec, atime, noatime, relatime, sync, async, dirsync
                    as in mount(8)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use shale_index::extent::Place;
+use shale_index::extent::{Extent, Place};
 use shale_index::{DataCommit, MapChange};
 
 use crate::file::{File, FileState, Flushed};
@@ -258,6 +258,7 @@ impl Inner {
         }
         let batches: Vec<Batch> = files.iter().filter_map(|file| self.collect(file)).collect();
         drop(files);
+        self.spare.trim(&self.budget);
         let failed = self.frames.packs.sync();
         for (pack, error) in &failed {
             tracing::warn!("pack {pack:x} could not be synced, its data is written again: {error}");
@@ -314,7 +315,7 @@ impl Inner {
         let reached = flushed
             .iter()
             .flat_map(|f| &f.extents)
-            .map(shale_index::extent::Extent::end)
+            .map(Extent::end)
             .max()
             .unwrap_or(0);
         let size = if whole {
@@ -351,7 +352,7 @@ impl Inner {
                     self.budget.stall(0);
                 }
                 for done in good {
-                    self.release(&mut state, done);
+                    self.release(&file, &mut state, done);
                 }
                 if state
                     .map
@@ -365,7 +366,7 @@ impl Inner {
             Err(Error::Index(shale_index::Error::Refused(libc::ENOENT))) => {
                 // Purged meanwhile: nobody wants the data any more.
                 for done in good {
-                    self.release(&mut state, done);
+                    self.release(&file, &mut state, done);
                 }
                 state.times_dirty = false;
             }
@@ -421,8 +422,10 @@ impl Inner {
         Ok(())
     }
 
-    /// Gives back the memory of committed bytes, keeping them in the cache of decoded frames.
-    fn release(&self, state: &mut FileState, done: Flushed) {
+    /// Gives back the memory of committed bytes. Those of a chunk that is not full are likely to
+    /// be needed when more is written to it, and stay in the cache of decoded frames; full ones
+    /// the kernel has in its own cache.
+    fn release(&self, file: &File, state: &mut FileState, done: Flushed) {
         let Flushed {
             index,
             frozen,
@@ -431,12 +434,22 @@ impl Inner {
         } = done;
         state.settle(index, &frozen);
         self.budget.give(frozen.segs.bytes());
-        if let [extent] = &extents[..]
-            && let Place::Frame(part) = &extent.place
-            && let Ok(frozen) = Arc::try_unwrap(frozen)
-            && let Some(raw) = frozen.segs.into_single(part.raw_len as usize)
-        {
-            self.frames.cache.put((part.pack, part.at), Arc::new(raw));
+        let Ok(frozen) = Arc::try_unwrap(frozen) else {
+            return;
+        };
+        let Some(raw) = frozen.segs.into_single() else {
+            return;
+        };
+        match &extents[..] {
+            [
+                Extent {
+                    place: Place::Frame(part),
+                    ..
+                },
+            ] if raw.len() == part.raw_len as usize && (raw.len() as u64) < file.chunk_len() => {
+                self.frames.cache.put((part.pack, part.at), Arc::new(raw));
+            }
+            _ => self.spare.put(raw, &self.budget),
         }
     }
 

@@ -24,6 +24,7 @@ mod pipeline;
 mod read;
 mod segs;
 mod space;
+mod spare;
 mod store;
 pub mod superblock;
 #[cfg(test)]

@@ -32,7 +32,12 @@ struct Run {
     base: Vec<Extent>,
 }
 
+/// Compressing yields to answering requests; when memory runs short, writers wait for it anyway.
+const NICE: i32 = 5;
+
 pub(crate) fn work(inner: &Inner, jobs: &Receiver<Job>) {
+    // For Linux the caller is this thread. Not being allowed to is no reason not to work.
+    let _ = rustix::process::setpriority_process(None, NICE);
     let mut worker = Worker {
         encoder: FrameEncoder::new(),
         raw: Vec::new(),

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 pub(crate) struct Segs {
     pieces: BTreeMap<u64, Vec<u8>>,
     bytes: u64,
+    /// Memory for the next piece.
+    spare: Vec<u8>,
 }
 
 impl Segs {
@@ -23,6 +25,11 @@ impl Segs {
         self.pieces
             .iter()
             .map(|(&offset, piece)| (offset, &piece[..]))
+    }
+
+    /// Gives memory for the next piece.
+    pub(crate) fn lend(&mut self, buffer: Vec<u8>) {
+        self.spare = buffer;
     }
 
     /// Whether one piece covers all from `start` to `end`.
@@ -52,7 +59,7 @@ impl Segs {
                 return;
             }
         }
-        let mut piece = Vec::new();
+        let mut piece = std::mem::take(&mut self.spare);
         grow(&mut piece, data, room);
         self.bytes += data.len() as u64;
         let hidden = self.hidden_by(offset, end);
@@ -157,13 +164,13 @@ impl Segs {
         }
     }
 
-    /// The bytes themselves, when they are one piece of this length.
-    pub(crate) fn into_single(mut self, len: usize) -> Option<Vec<u8>> {
+    /// The bytes themselves, when they are one piece.
+    pub(crate) fn into_single(mut self) -> Option<Vec<u8>> {
         if self.pieces.len() != 1 {
             return None;
         }
         let (_, piece) = self.pieces.pop_first()?;
-        (piece.len() == len).then_some(piece)
+        Some(piece)
     }
 
     /// Puts older bytes below these: what is here stays, gaps are filled.
@@ -179,12 +186,16 @@ impl Segs {
     }
 }
 
+/// Whether a write looks like the beginning of a stream.
+pub(crate) fn is_stream(data: &[u8]) -> bool {
+    data.len() >= 64 << 10
+}
+
 /// Appends to a piece that is likely to be filled up to `room` bytes.
 fn grow(piece: &mut Vec<u8>, data: &[u8], room: usize) {
     let needed = piece.len() + data.len();
     if needed > piece.capacity() {
-        // A large write is the beginning of a stream: take the whole chunk at once.
-        let want = if data.len() >= 64 << 10 {
+        let want = if is_stream(data) {
             room
         } else {
             needed.next_power_of_two().min(room)

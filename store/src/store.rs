@@ -24,6 +24,7 @@ use crate::lock::StoreLock;
 use crate::pack::{PackId, Packs};
 use crate::pipeline::Job;
 use crate::space::SpaceGuard;
+use crate::spare::Spare;
 use crate::superblock::Superblock;
 use crate::{commit, pack, pipeline};
 
@@ -57,6 +58,7 @@ pub(crate) struct Inner {
     pub(crate) frames: Frames,
     pub(crate) budget: Budget,
     pub(crate) space: SpaceGuard,
+    pub(crate) spare: Spare,
     pub(crate) committer: Control,
     pub(crate) effort: Effort,
     /// Files in use, by inode. Whoever works on a file takes it from here.
@@ -146,6 +148,7 @@ impl Store {
             frames: Frames::new(packs, options.memory / 4),
             budget: Budget::new(options.memory / 2),
             space: SpaceGuard::new(total),
+            spare: Spare::default(),
             committer: Control::default(),
             effort: options.effort,
             files: Mutex::default(),

@@ -8,6 +8,7 @@ use shale_index::{DataCommit, MapChange};
 
 use crate::file::{File, FileState};
 use crate::pipeline::Job;
+use crate::segs::is_stream;
 use crate::store::Inner;
 use crate::{Error, Store};
 
@@ -46,6 +47,11 @@ impl Store {
             let chunk = state.chunks.entry(index).or_default();
             if chunk.dirty.is_empty() {
                 chunk.dirty_seq = seq;
+                if is_stream(piece)
+                    && let Some(buffer) = inner.spare.take(file.chunk_len() as usize)
+                {
+                    chunk.dirty.lend(buffer);
+                }
             }
             let before = chunk.dirty.bytes();
             chunk.dirty.write(at, piece, file.chunk_len() as usize);

@@ -82,6 +82,9 @@ fn main() -> ExitCode {
                 )
             },
         )
+        .test("random_operations_without_the_page_cache", |case| {
+            exercise(case, "fsx, direct_io", 10_000, &["-o", "direct_io"])
+        })
         .run()
 }
 

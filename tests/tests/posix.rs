@@ -42,6 +42,10 @@ fn main() -> ExitCode {
         )
         .test("direct_io_and_page_cache_agree", contents::direct_io)
         .test(
+            "every_way_of_writing_shows_in_the_times",
+            contents::times_of_writes,
+        )
+        .test(
             "truncated_bytes_do_not_come_back",
             contents::truncate_down_and_up,
         )

@@ -109,6 +109,43 @@ fn aligned(room: &mut Vec<u8>, length: usize) -> &mut [u8] {
     &mut room[start..start + length]
 }
 
+/// However a write reaches the file, its time of modification is that of the write.
+pub(crate) fn times_of_writes(case: &Case) -> Outcome {
+    let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    let direct = OFlags::DIRECT.bits() as i32;
+    for (options, flags) in [
+        (&[][..], 0),
+        (&[][..], direct),
+        (&["-o", "direct_io"][..], 0),
+        (&["-o", "direct_io"][..], direct),
+    ] {
+        let fs = case.fs_with(options)?;
+        let path = fs.at("file");
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .custom_flags(flags)
+            .open(&path)?;
+        let mut room = Vec::new();
+        let data = aligned(&mut room, 1 << 20);
+        for round in 0..2 {
+            file.set_times(FileTimes::new().set_modified(long_ago))?;
+            ensure!(
+                fs::metadata(&path)?.modified()? == long_ago,
+                "{options:?} {flags:#o}: the time was not set"
+            );
+            file.write_all_at(data, round << 20)?;
+            let seen = fs::metadata(&path)?;
+            ensure!(
+                seen.modified()? > long_ago && seen.len() == (round + 1) << 20,
+                "{options:?} {flags:#o}: after a write: {seen:?}"
+            );
+        }
+    }
+    Ok(())
+}
+
 pub(crate) fn direct_io(case: &Case) -> Outcome {
     let mut fs = case.fs()?;
     let path = fs.at("file");
