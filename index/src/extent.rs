@@ -1,8 +1,10 @@
 //! Extents: which bytes of a file live where.
 //!
 //! ```text
-//! encoded extent (all varints): offset, len << 1 | is_frame, then for a frame
-//!     pack, at, frame_len, raw_len, skip
+//! encoded extent: a byte for its kind, then varints: offset, len, and for
+//!     kind 0, a hole:  nothing
+//!     kind 1, a frame: pack, at, frame_len, raw_len, skip
+//!     kind 2, tiles:   pack, at, frame_len, directory_len, body, raw_len, skip
 //! ```
 
 use crate::wire::{Reader, put_varint};
@@ -27,13 +29,57 @@ impl FramePart {
     /// the pieces of a frame sum up to its stored length, however it is cut.
     #[must_use]
     pub fn share(&self, len: u64) -> u64 {
-        if self.raw_len == 0 {
-            return 0;
+        let (frame_len, raw_len) = (u64::from(self.frame_len), u64::from(self.raw_len));
+        share(frame_len, raw_len, u64::from(self.skip), len)
+    }
+}
+
+/// What `len` of `raw_len` bytes from `skip` on account for of `stored` bytes.
+fn share(stored: u64, raw_len: u64, skip: u64, len: u64) -> u64 {
+    if raw_len == 0 {
+        return 0;
+    }
+    let scale = |raw: u64| u128::from(raw) * u128::from(stored) / u128::from(raw_len);
+    (scale(skip + len) - scale(skip)) as u64
+}
+
+/// A part of an array that is stored as tiles: frames that follow each other in a pack, and
+/// behind them the frame of their directory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TilePart {
+    /// The pack.
+    pub pack: u64,
+    /// Where the frame of the directory begins in the pack.
+    pub at: u64,
+    /// Length of the directory's frame as stored.
+    pub frame_len: u32,
+    /// Length of the directory decoded.
+    pub directory_len: u32,
+    /// Stored length of the tiles, which end where the directory begins.
+    pub body: u64,
+    /// Length of the whole array in the file.
+    pub raw_len: u64,
+    /// Bytes of the array before the part.
+    pub skip: u64,
+}
+
+impl TilePart {
+    /// Stored bytes of the whole array.
+    #[must_use]
+    pub fn stored(&self) -> u64 {
+        self.body.saturating_add(u64::from(self.frame_len))
+    }
+
+    /// The frame of the directory.
+    #[must_use]
+    pub fn directory(&self) -> FramePart {
+        FramePart {
+            pack: self.pack,
+            at: self.at,
+            frame_len: self.frame_len,
+            raw_len: self.directory_len,
+            skip: 0,
         }
-        let scale =
-            |raw: u64| u128::from(raw) * u128::from(self.frame_len) / u128::from(self.raw_len);
-        let begin = u64::from(self.skip);
-        (scale(begin + len) - scale(begin)) as u64
     }
 }
 
@@ -44,6 +90,26 @@ pub enum Place {
     Hole,
     /// Part of a frame.
     Frame(FramePart),
+    /// Part of an array of tiles.
+    Tiles(TilePart),
+}
+
+impl Place {
+    /// The pack that holds it; `None` for a hole.
+    #[must_use]
+    pub fn pack(&self) -> Option<u64> {
+        self.origin().map(|(pack, _)| pack)
+    }
+
+    /// The pack, and where in it the frame or the directory of tiles begins.
+    #[must_use]
+    pub fn origin(&self) -> Option<(u64, u64)> {
+        match self {
+            Self::Hole => None,
+            Self::Frame(part) => Some((part.pack, part.at)),
+            Self::Tiles(part) => Some((part.pack, part.at)),
+        }
+    }
 }
 
 /// A byte range of a file and where it is.
@@ -70,6 +136,7 @@ impl Extent {
         match &self.place {
             Place::Hole => 0,
             Place::Frame(part) => part.share(self.len),
+            Place::Tiles(part) => share(part.stored(), part.raw_len, part.skip, self.len),
         }
     }
 
@@ -85,6 +152,10 @@ impl Extent {
             Place::Hole => Place::Hole,
             Place::Frame(part) => Place::Frame(FramePart {
                 skip: part.skip + (start - self.offset) as u32,
+                ..part
+            }),
+            Place::Tiles(part) => Place::Tiles(TilePart {
+                skip: part.skip + (start - self.offset),
                 ..part
             }),
         };
@@ -105,52 +176,86 @@ impl Extent {
                         && a.at == b.at
                         && u64::from(a.skip) + self.len == u64::from(b.skip)
                 }
+                (Place::Tiles(a), Place::Tiles(b)) => {
+                    a.pack == b.pack && a.at == b.at && a.skip + self.len == b.skip
+                }
                 _ => false,
             }
     }
 
     /// Appends the encoded extent.
     pub fn encode(&self, out: &mut Vec<u8>) {
+        out.push(match &self.place {
+            Place::Hole => HOLE,
+            Place::Frame(_) => FRAME,
+            Place::Tiles(_) => TILES,
+        });
         put_varint(out, self.offset);
+        put_varint(out, self.len);
         match &self.place {
-            Place::Hole => put_varint(out, self.len << 1),
+            Place::Hole => {}
             Place::Frame(part) => {
-                put_varint(out, self.len << 1 | 1);
                 put_varint(out, part.pack);
                 put_varint(out, part.at);
                 put_varint(out, u64::from(part.frame_len));
                 put_varint(out, u64::from(part.raw_len));
                 put_varint(out, u64::from(part.skip));
             }
+            Place::Tiles(part) => {
+                put_varint(out, part.pack);
+                put_varint(out, part.at);
+                put_varint(out, u64::from(part.frame_len));
+                put_varint(out, u64::from(part.directory_len));
+                put_varint(out, part.body);
+                put_varint(out, part.raw_len);
+                put_varint(out, part.skip);
+            }
         }
     }
 
     pub(crate) fn decode(reader: &mut Reader<'_>) -> Option<Self> {
+        let kind = reader.byte()?;
         let offset = reader.varint()?;
-        let tagged = reader.varint()?;
-        let len = tagged >> 1;
+        let len = reader.varint()?;
         let end = offset.checked_add(len)?;
         if len == 0 || end > MAX_FILE_SIZE {
             return None;
         }
-        let place = if tagged & 1 == 0 {
-            Place::Hole
-        } else {
-            let part = FramePart {
-                pack: reader.varint()?,
-                at: reader.varint()?,
-                frame_len: reader.varint32()?,
-                raw_len: reader.varint32()?,
-                skip: reader.varint32()?,
-            };
-            if u64::from(part.skip) + len > u64::from(part.raw_len) {
-                return None;
+        let place = match kind {
+            HOLE => Place::Hole,
+            FRAME => {
+                let part = FramePart {
+                    pack: reader.varint()?,
+                    at: reader.varint()?,
+                    frame_len: reader.varint32()?,
+                    raw_len: reader.varint32()?,
+                    skip: reader.varint32()?,
+                };
+                let within = u64::from(part.skip) + len <= u64::from(part.raw_len);
+                Place::Frame(within.then_some(part)?)
             }
-            Place::Frame(part)
+            TILES => {
+                let part = TilePart {
+                    pack: reader.varint()?,
+                    at: reader.varint()?,
+                    frame_len: reader.varint32()?,
+                    directory_len: reader.varint32()?,
+                    body: reader.varint()?,
+                    raw_len: reader.varint()?,
+                    skip: reader.varint()?,
+                };
+                let within = part.skip.checked_add(len)? <= part.raw_len && part.body <= part.at;
+                Place::Tiles(within.then_some(part)?)
+            }
+            _ => return None,
         };
         Some(Self { offset, len, place })
     }
 }
+
+const HOLE: u8 = 0;
+const FRAME: u8 = 1;
+const TILES: u8 = 2;
 
 /// Largest size of a file: what a signed file offset can name.
 pub const MAX_FILE_SIZE: u64 = i64::MAX as u64;

@@ -16,7 +16,7 @@ pub mod extent;
 pub mod kv;
 mod namespace;
 pub mod schema;
-mod wire;
+pub mod wire;
 
 pub use error::Error;
 pub use kv::Kv;

@@ -133,6 +133,7 @@ impl Namespace {
                     btime: now,
                     parent: ROOT,
                     chunk_shift: 20,
+                    phase: schema::Phase::Fresh,
                     target: Vec::new(),
                     map: MapRoot::Inline(Vec::new()),
                 };
@@ -216,6 +217,19 @@ impl Namespace {
         Ok(found
             .iter()
             .filter_map(|(key, _)| keys::orphan_of(key))
+            .collect())
+    }
+
+    /// Up to `limit` loose files from an inode number on.
+    ///
+    /// # Errors
+    /// When the engine fails.
+    pub fn loose(&self, from: u64, limit: usize) -> Result<Vec<u64>, Error> {
+        let (start, end) = keys::loose_from(from);
+        let found = self.kv.range(&start, &end, limit)?;
+        Ok(found
+            .iter()
+            .filter_map(|(key, _)| keys::loose_of(key))
             .collect())
     }
 

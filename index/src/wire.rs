@@ -2,7 +2,7 @@
 //! varints in values. Readers take arbitrary bytes and answer `None` instead of panicking.
 
 /// Appends a varint.
-pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push((value as u8) | 0x80);
         value >>= 7;
@@ -11,41 +11,49 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
 }
 
 /// Appends a length-prefixed byte string.
-pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_varint(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
 
 /// Appends a signed integer, small magnitudes in few bytes.
-pub(crate) fn put_signed(out: &mut Vec<u8>, value: i64) {
+pub fn put_signed(out: &mut Vec<u8>, value: i64) {
     put_varint(out, ((value << 1) ^ (value >> 63)) as u64);
 }
 
 /// Reads what the functions above wrote.
-pub(crate) struct Reader<'a> {
+#[derive(Clone, Debug)]
+pub struct Reader<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+    /// A reader of bytes.
+    #[must_use]
+    pub fn new(bytes: &'a [u8]) -> Self {
         Self { rest: bytes }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether nothing is left.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
-    pub(crate) fn take(&mut self, len: usize) -> Option<&'a [u8]> {
+    /// The next `len` bytes.
+    pub fn take(&mut self, len: usize) -> Option<&'a [u8]> {
         let (head, tail) = self.rest.split_at_checked(len)?;
         self.rest = tail;
         Some(head)
     }
 
-    pub(crate) fn byte(&mut self) -> Option<u8> {
+    /// The next byte.
+    pub fn byte(&mut self) -> Option<u8> {
         self.take(1).map(|b| b[0])
     }
 
-    pub(crate) fn varint(&mut self) -> Option<u64> {
+    /// The next varint.
+    pub fn varint(&mut self) -> Option<u64> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;
@@ -61,16 +69,19 @@ impl<'a> Reader<'a> {
         None
     }
 
-    pub(crate) fn varint32(&mut self) -> Option<u32> {
+    /// The next varint, if it is below 2^32.
+    pub fn varint32(&mut self) -> Option<u32> {
         u32::try_from(self.varint()?).ok()
     }
 
-    pub(crate) fn signed(&mut self) -> Option<i64> {
+    /// The next signed integer.
+    pub fn signed(&mut self) -> Option<i64> {
         let raw = self.varint()?;
         Some(((raw >> 1) as i64) ^ -((raw & 1) as i64))
     }
 
-    pub(crate) fn bytes(&mut self) -> Option<&'a [u8]> {
+    /// The next length-prefixed byte string.
+    pub fn bytes(&mut self) -> Option<&'a [u8]> {
         let len = usize::try_from(self.varint()?).ok()?;
         self.take(len)
     }

@@ -71,6 +71,14 @@ impl FrameCache {
         Ok(data)
     }
 
+    /// The frame at `key` if it is here. Does not count as a use.
+    pub(crate) fn peek(&self, key: Key) -> Option<Arc<Vec<u8>>> {
+        match self.state.lock().entries.get(&key) {
+            Some(Slot::Ready { data, .. }) => Some(Arc::clone(data)),
+            _ => None,
+        }
+    }
+
     /// Remembers a frame that was just written.
     pub(crate) fn put(&self, key: Key, data: Arc<Vec<u8>>) {
         let mut state = self.state.lock();

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use shale_index::extent::{Extent, Place};
+use shale_index::schema::Phase;
 use shale_index::{DataCommit, MapChange};
 
 use crate::file::{File, FileState, Flushed};
@@ -19,6 +20,9 @@ use crate::{Error, Store};
 const TICK: Duration = Duration::from_millis(500);
 /// Age at which unwritten data is written even if its chunk is not full.
 const MAX_AGE: Duration = Duration::from_secs(2);
+
+/// Smaller files are not settled: there is next to nothing to gain.
+const SETTLE_MIN: u64 = 64 << 10;
 
 /// Wakes the committer and waits for it.
 #[derive(Debug, Default)]
@@ -406,6 +410,7 @@ impl Inner {
         if !extents.is_empty() {
             self.load_map(file, state)?;
             self.lay(state, &extents, &mut commit)?;
+            commit.phase = (state.size >= SETTLE_MIN).then_some(Phase::Loose);
         }
         if commit.map == MapChange::Keep && commit.size.is_none() && commit.times.is_none() {
             return Ok(());

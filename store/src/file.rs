@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
-use shale_index::extent::{Extent, Place};
+use shale_index::extent::Extent;
 use shale_index::schema::{Inode, Time};
 
 use crate::map::FileMap;
@@ -97,10 +97,10 @@ impl Flushed {
 
     /// Whether one of the packs holds a frame of it.
     pub(crate) fn is_in(&self, packs: &[u64]) -> bool {
-        self.extents.iter().any(|extent| match &extent.place {
-            Place::Frame(part) => packs.contains(&part.pack),
-            Place::Hole => false,
-        })
+        self.extents
+            .iter()
+            .filter_map(|extent| extent.place.pack())
+            .any(|pack| packs.contains(&pack))
     }
 }
 

@@ -1,22 +1,29 @@
 //! Frames in and out: encode and append, read and decode, through the cache.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use shale_codec::{Decoder, Effort, Encoder, FrameKind, FrameMeta, Hint};
-use shale_index::extent::FramePart;
+use shale_index::extent::{Extent, FramePart, Place, TilePart};
 
 use crate::Error;
 use crate::cache::FrameCache;
-use crate::pack::Packs;
+use crate::pack::{Lane, Packs};
 use crate::pins::Pin;
+use crate::tiles::Directory;
 
 /// The packs of a store, seen as decoded frames.
 pub(crate) struct Frames {
     pub(crate) packs: Packs,
     pub(crate) cache: FrameCache,
     scratch: Mutex<Vec<Scratch>>,
+    /// Directories of tiles that were used lately.
+    directories: Mutex<HashMap<(u64, u64), Arc<Directory>>>,
 }
+
+/// Directories of tiles kept at most.
+const MAX_DIRECTORIES: usize = 256;
 
 /// What a decode needs besides its result; kept for the next one.
 struct Scratch {
@@ -52,11 +59,17 @@ impl FrameEncoder {
 
     /// Makes a frame of `raw` that is known to decode to `raw` again. Once the only copy is the
     /// compressed one, a mistake of the encoder could not be made good any more.
-    fn encode(&mut self, meta: &FrameMeta, effort: Effort, raw: &[u8]) -> Result<(), Error> {
+    fn encode(
+        &mut self,
+        meta: &FrameMeta,
+        hint: &Hint<'_>,
+        effort: Effort,
+        raw: &[u8],
+    ) -> Result<(), Error> {
         self.frame.clear();
         let made = self
             .encoder
-            .encode(meta, &Hint::Unknown, effort, raw, &mut self.frame);
+            .encode(meta, hint, effort, raw, &mut self.frame);
         let sound = match &made {
             Ok(summary) if summary.scheme() == "verbatim" => true,
             Ok(_) => {
@@ -85,7 +98,97 @@ impl Frames {
             packs,
             cache: FrameCache::new(cache_bytes),
             scratch: Mutex::default(),
+            directories: Mutex::default(),
         }
+    }
+
+    /// Copies what an extent of inode `ino` stands for; a hole leaves `out` as it is.
+    pub(crate) fn copy_extent(
+        &self,
+        extent: &Extent,
+        ino: u64,
+        out: &mut [u8],
+    ) -> Result<(), Error> {
+        self.copy_extent_from(extent, ino, out, |part, offset| self.get(part, ino, offset))
+    }
+
+    /// The same with frames that `get` finds.
+    pub(crate) fn copy_extent_from(
+        &self,
+        extent: &Extent,
+        ino: u64,
+        out: &mut [u8],
+        mut get: impl FnMut(&FramePart, u64) -> Result<Arc<Vec<u8>>, Error>,
+    ) -> Result<(), Error> {
+        match &extent.place {
+            Place::Hole => Ok(()),
+            Place::Frame(part) => {
+                let raw = get(part, extent.offset)?;
+                let skip = part.skip as usize;
+                out.copy_from_slice(&raw[skip..skip + out.len()]);
+                Ok(())
+            }
+            Place::Tiles(part) => self.copy_tiles(part, ino, extent.offset, out, get),
+        }
+    }
+
+    fn copy_tiles(
+        &self,
+        part: &TilePart,
+        ino: u64,
+        offset: u64,
+        out: &mut [u8],
+        mut get: impl FnMut(&FramePart, u64) -> Result<Arc<Vec<u8>>, Error>,
+    ) -> Result<(), Error> {
+        let directory = self.directory(part, ino, offset)?;
+        // A row of the array crosses the same tiles again and again.
+        let mut used: HashMap<usize, Arc<Vec<u8>>> = HashMap::new();
+        let mut done = 0;
+        while done < out.len() {
+            let spot = directory.geometry().locate(part.skip + done as u64);
+            let tile = match used.get(&spot.tile) {
+                Some(tile) => tile,
+                None => {
+                    let frame = directory.frame(part, spot.tile);
+                    let tile = get(&frame, offset + done as u64)?;
+                    used.entry(spot.tile).or_insert(tile)
+                }
+            };
+            let len = (spot.run as usize).min(out.len() - done);
+            out[done..done + len].copy_from_slice(&tile[spot.at..spot.at + len]);
+            done += len;
+        }
+        Ok(())
+    }
+
+    /// The directory of an array of tiles.
+    pub(crate) fn directory(
+        &self,
+        part: &TilePart,
+        ino: u64,
+        offset: u64,
+    ) -> Result<Arc<Directory>, Error> {
+        let key = (part.pack, part.at);
+        if let Some(directory) = self.directories.lock().get(&key) {
+            return Ok(Arc::clone(directory));
+        }
+        let raw = self.load(&part.directory(), ino, offset)?;
+        let directory = Directory::decode(&raw, part.body)
+            .filter(|directory| directory.geometry().len() == part.raw_len)
+            .ok_or_else(|| Error::Damaged {
+                ino,
+                offset,
+                pack: part.pack,
+                at: part.at,
+                detail: "the directory of tiles does not decode".to_owned(),
+            })?;
+        let directory = Arc::new(directory);
+        let mut directories = self.directories.lock();
+        if directories.len() >= MAX_DIRECTORIES {
+            directories.clear();
+        }
+        directories.insert(key, Arc::clone(&directory));
+        Ok(directory)
     }
 
     /// The decoded frame that `part` is of, which must hold `offset` of inode `ino`.
@@ -97,6 +200,19 @@ impl Frames {
     ) -> Result<Arc<Vec<u8>>, Error> {
         self.cache
             .get((part.pack, part.at), || self.load(part, ino, offset))
+    }
+
+    /// The same without keeping it for others, for passes over a whole file.
+    pub(crate) fn get_once(
+        &self,
+        part: &FramePart,
+        ino: u64,
+        offset: u64,
+    ) -> Result<Arc<Vec<u8>>, Error> {
+        match self.cache.peek((part.pack, part.at)) {
+            Some(raw) => Ok(raw),
+            None => self.load(part, ino, offset).map(Arc::new),
+        }
     }
 
     fn load(&self, part: &FramePart, ino: u64, offset: u64) -> Result<Vec<u8>, Error> {
@@ -161,8 +277,8 @@ impl Frames {
             offset,
             sequence,
         };
-        encoder.encode(&meta, effort, raw)?;
-        let (appended, pin) = self.packs.append(&encoder.frame)?;
+        encoder.encode(&meta, &Hint::Unknown, effort, raw)?;
+        let (appended, pin) = self.packs.append(Lane::FOREGROUND, &encoder.frame)?;
         let part = FramePart {
             pack: appended.pack,
             at: appended.at,
@@ -173,6 +289,47 @@ impl Frames {
         Ok((part, pin))
     }
 
+    /// Encodes a frame behind `out`; returns its length.
+    pub(crate) fn encode_into(
+        &self,
+        encoder: &mut FrameEncoder,
+        (kind, ino, offset): (FrameKind, u64, u64),
+        hint: &Hint<'_>,
+        effort: Effort,
+        raw: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<u32, Error> {
+        let meta = FrameMeta {
+            kind,
+            inode: ino,
+            offset,
+            sequence: self.packs.next_sequence(),
+        };
+        encoder.encode(&meta, hint, effort, raw)?;
+        out.extend_from_slice(&encoder.frame);
+        Ok(encoder.frame.len() as u32)
+    }
+
+    /// Appends a whole array of tiles as it is stored elsewhere.
+    pub(crate) fn copy_array(
+        &self,
+        part: &TilePart,
+        buf: &mut Vec<u8>,
+    ) -> Result<(TilePart, Pin), Error> {
+        self.packs
+            .read_at(part.pack, part.at - part.body, part.stored(), buf)?;
+        let (appended, pin) = self.packs.append(Lane::FOREGROUND, buf)?;
+        Ok((
+            TilePart {
+                pack: appended.pack,
+                at: appended.at + part.body,
+                skip: 0,
+                ..*part
+            },
+            pin,
+        ))
+    }
+
     /// Appends a frame as it is stored elsewhere.
     pub(crate) fn copy(
         &self,
@@ -180,7 +337,7 @@ impl Frames {
         buf: &mut Vec<u8>,
     ) -> Result<(FramePart, Pin), Error> {
         self.packs.read(part, buf)?;
-        let (appended, pin) = self.packs.append(buf)?;
+        let (appended, pin) = self.packs.append(Lane::FOREGROUND, buf)?;
         Ok((
             FramePart {
                 pack: appended.pack,

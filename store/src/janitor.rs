@@ -1,15 +1,18 @@
 //! What nobody needs any more: orphans, dead packs, packs that are mostly dead.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use shale_codec::FrameKind;
-use shale_index::DataCommit;
-use shale_index::extent::{Extent, FramePart, Place};
+use shale_index::extent::{Extent, FramePart, Place, TilePart};
+use shale_index::schema::Phase;
+use shale_index::{DataCommit, MapChange};
 
 use crate::Error;
+use crate::file::{File, FileState};
 use crate::frames::FrameEncoder;
-use crate::map::FileMap;
+use crate::map::{FileMap, Visited};
 use crate::pack::{DirectoryEntry, PackId, Scanned, read_directory, scan};
 use crate::pins::Pin;
 use crate::store::Inner;
@@ -133,31 +136,18 @@ impl Inner {
             Some(entries) => entries,
             None => scan_entries(&*file).map_err(failed)?,
         };
-        let mut moves: BTreeMap<u64, Vec<Move>> = BTreeMap::new();
+        let inodes: BTreeSet<u64> = entries
+            .iter()
+            .filter(|entry| entry.meta.kind != FrameKind::Catalog)
+            .map(|entry| entry.meta.inode)
+            .collect();
+        let mut moves = Vec::new();
         let mut pins: Vec<Pin> = Vec::new();
-        let mut buf = Vec::new();
-        for entry in &entries {
-            let ino = entry.meta.inode;
-            match entry.meta.kind {
-                FrameKind::Data if self.refers(ino, pack, entry)? => {
-                    let old = FramePart {
-                        pack,
-                        at: entry.at,
-                        frame_len: entry.frame_len,
-                        raw_len: entry.raw_len,
-                        skip: 0,
-                    };
-                    let (new, pin) = self.frames.copy(&old, &mut buf)?;
-                    pins.push(pin);
-                    moves
-                        .entry(ino)
-                        .or_default()
-                        .push(Move { entry: *entry, new });
-                }
-                FrameKind::Map => {
-                    moves.entry(ino).or_default();
-                }
-                FrameKind::Data | FrameKind::Catalog => {}
+        for ino in inodes {
+            if let Some(file) = self.existing(ino)? {
+                let moved = self.copy_out(&file, pack, encoder, &mut pins);
+                self.retire(file);
+                moves.push((ino, moved?));
             }
         }
         if let Some((lost, source)) = self.frames.packs.sync().pop() {
@@ -168,23 +158,16 @@ impl Inner {
             });
         }
         for (ino, moves) in moves {
-            self.relocate(ino, pack, &moves, encoder)?;
+            if let Some(file) = self.existing(ino)? {
+                let done = self.relocate(&file, pack, &moves, encoder);
+                self.retire(file);
+                done?;
+            }
         }
         Ok(())
     }
 
-    /// Whether a file still has extents in a frame.
-    fn refers(&self, ino: u64, pack: u64, entry: &DirectoryEntry) -> Result<bool, Error> {
-        let Some(file) = self.existing(ino)? else {
-            return Ok(false);
-        };
-        let (start, end) = range_of(entry);
-        let extents = self.extents(&file, &mut file.state.lock(), start, end);
-        self.retire(file);
-        Ok(extents?.iter().any(|extent| is_of(extent, pack, entry.at)))
-    }
-
-    fn existing(&self, ino: u64) -> Result<Option<std::sync::Arc<crate::File>>, Error> {
+    fn existing(&self, ino: u64) -> Result<Option<Arc<File>>, Error> {
         match self.file(ino) {
             Ok(file) => Ok(Some(file)),
             Err(e) if matches!(e.errno(), libc::ENOENT | libc::EINVAL) => Ok(None),
@@ -192,78 +175,191 @@ impl Inner {
         }
     }
 
-    /// Points a file at the copies of its frames, where nothing has changed meanwhile.
+    /// Copies everything that a file has in a pack.
+    fn copy_out(
+        &self,
+        file: &Arc<File>,
+        pack: u64,
+        encoder: &mut FrameEncoder,
+        pins: &mut Vec<Pin>,
+    ) -> Result<Vec<Move>, Error> {
+        let mut live: Vec<Extent> = Vec::new();
+        {
+            let mut state = file.state.lock();
+            self.load_map(file, &mut state)?;
+            if let Some(map) = state.map.as_mut() {
+                map.visit(&self.frames, |visited| {
+                    if let Visited::Extent(extent) = visited
+                        && extent.place.pack() == Some(pack)
+                    {
+                        live.push(extent);
+                    }
+                })?;
+            }
+        }
+        let mut alive: HashMap<u64, u64> = HashMap::new();
+        for extent in &live {
+            if let Some((_, at)) = extent.place.origin() {
+                *alive.entry(at).or_default() += extent.stored();
+            }
+        }
+        let mut copies: HashMap<u64, Place> = HashMap::new();
+        let mut moves = Vec::with_capacity(live.len());
+        let mut buf = Vec::new();
+        for old in live {
+            let at = old.place.origin().map_or(0, |(_, at)| at);
+            if let Place::Tiles(part) = &old.place
+                && alive.get(&at).copied().unwrap_or(0) < part.stored() / 2
+            {
+                // Most of the array has been written over: what is left becomes plain frames.
+                self.flatten(file, &old, encoder, &mut moves, pins)?;
+                continue;
+            }
+            let copy = match copies.get(&at) {
+                Some(copy) => *copy,
+                None => {
+                    let (copy, pin) = match &old.place {
+                        Place::Frame(part) => {
+                            let (part, pin) = self.frames.copy(part, &mut buf)?;
+                            (Place::Frame(part), pin)
+                        }
+                        Place::Tiles(part) => {
+                            let (part, pin) = self.frames.copy_array(part, &mut buf)?;
+                            (Place::Tiles(part), pin)
+                        }
+                        Place::Hole => continue,
+                    };
+                    pins.push(pin);
+                    copies.insert(at, copy);
+                    copy
+                }
+            };
+            let new = match (&old.place, copy) {
+                (Place::Frame(old), Place::Frame(new)) => Place::Frame(FramePart {
+                    skip: old.skip,
+                    ..new
+                }),
+                (Place::Tiles(old), Place::Tiles(new)) => Place::Tiles(TilePart {
+                    skip: old.skip,
+                    ..new
+                }),
+                _ => continue,
+            };
+            moves.push(Move {
+                at,
+                new: Extent { place: new, ..old },
+            });
+        }
+        Ok(moves)
+    }
+
+    /// Writes a part of an array of tiles as plain frames.
+    fn flatten(
+        &self,
+        file: &Arc<File>,
+        old: &Extent,
+        encoder: &mut FrameEncoder,
+        moves: &mut Vec<Move>,
+        pins: &mut Vec<Pin>,
+    ) -> Result<(), Error> {
+        let mut raw = Vec::new();
+        let mut start = old.offset;
+        while start < old.end() {
+            let (_, chunk_end) = file.chunk_range(file.chunk_of(start));
+            let Some(piece) = old.slice(start, chunk_end) else {
+                break;
+            };
+            raw.clear();
+            raw.resize(piece.len as usize, 0);
+            self.frames.copy_extent(&piece, file.ino, &mut raw)?;
+            let (part, pin) = self.frames.put(
+                encoder,
+                FrameKind::Data,
+                file.ino,
+                piece.offset,
+                self.effort,
+                &raw,
+            )?;
+            pins.push(pin);
+            moves.push(Move {
+                at: old.place.origin().map_or(0, |(_, at)| at),
+                new: Extent {
+                    place: Place::Frame(part),
+                    ..piece
+                },
+            });
+            start = piece.end();
+        }
+        Ok(())
+    }
+
+    /// Points a file at copies, where nothing has changed meanwhile.
     fn relocate(
         &self,
-        ino: u64,
+        file: &Arc<File>,
         pack: u64,
         moves: &[Move],
         encoder: &mut FrameEncoder,
     ) -> Result<(), Error> {
-        let Some(file) = self.existing(ino)? else {
+        let mut state = file.state.lock();
+        let mut extents = Vec::new();
+        for Move { at, new } in moves {
+            for now in self.extents(file, &mut state, new.offset, new.end())? {
+                if now.place.origin() == Some((pack, *at)) {
+                    extents.extend(new.slice(now.offset, now.end()));
+                }
+            }
+        }
+        self.replace(file, &mut state, &extents, None)?;
+        if state
+            .map
+            .as_ref()
+            .is_some_and(|map| map.is_mapped_in(&[pack]))
+        {
+            self.fold(file, &mut state, encoder, &[pack])?;
+        }
+        Ok(())
+    }
+
+    /// Commits extents that hold what the file holds already.
+    pub(crate) fn replace(
+        &self,
+        file: &File,
+        state: &mut FileState,
+        extents: &[Extent],
+        phase: Option<Phase>,
+    ) -> Result<(), Error> {
+        self.load_map(file, state)?;
+        if extents.is_empty() && phase.is_none() {
             return Ok(());
+        }
+        let mut commit = DataCommit {
+            phase,
+            ..DataCommit::default()
         };
-        let result = (|| {
-            let mut state = file.state.lock();
-            let mut extents = Vec::new();
-            self.load_map(&file, &mut state)?;
-            for Move { entry, new } in moves {
-                let (start, end) = range_of(entry);
-                for extent in self.extents(&file, &mut state, start, end)? {
-                    if let Place::Frame(part) = extent.place
-                        && is_of(&extent, pack, entry.at)
-                    {
-                        let place = Place::Frame(FramePart {
-                            skip: part.skip,
-                            ..*new
-                        });
-                        extents.push(Extent { place, ..extent });
-                    }
-                }
-            }
-            if !extents.is_empty() {
-                let mut commit = DataCommit::default();
-                self.lay(&mut state, &extents, &mut commit)?;
-                let inline = matches!(commit.map, shale_index::MapChange::Fold(_));
-                if let Err(e) = self.namespace.commit_data(ino, &commit) {
-                    state.map = None;
-                    return Err(e.into());
-                }
-                self.frames.packs.account(&commit.packs);
-                if let Some(map) = state.map.as_mut() {
-                    map.committed(inline);
-                }
-            }
-            if state
-                .map
-                .as_ref()
-                .is_some_and(|map| map.is_mapped_in(&[pack]))
-            {
-                self.fold(&file, &mut state, encoder, &[pack])?;
-            }
-            Ok(())
-        })();
-        self.retire(file);
-        result
+        if !extents.is_empty() {
+            self.lay(state, extents, &mut commit)?;
+        }
+        if let Err(e) = self.namespace.commit_data(file.ino, &commit) {
+            state.map = None;
+            return Err(e.into());
+        }
+        self.frames.packs.account(&commit.packs);
+        if let Some(map) = state.map.as_mut()
+            && commit.map != MapChange::Keep
+        {
+            map.committed(matches!(commit.map, MapChange::Fold(_)));
+        }
+        Ok(())
     }
 }
 
-/// A frame that was copied out of a pack.
+/// What was copied out of a pack.
 struct Move {
-    entry: DirectoryEntry,
-    new: FramePart,
-}
-
-/// The range of the file that a frame was written for.
-fn range_of(entry: &DirectoryEntry) -> (u64, u64) {
-    (
-        entry.meta.offset,
-        entry.meta.offset.saturating_add(u64::from(entry.raw_len)),
-    )
-}
-
-fn is_of(extent: &Extent, pack: u64, at: u64) -> bool {
-    matches!(&extent.place, Place::Frame(part) if part.pack == pack && part.at == at)
+    /// Where in the pack it was.
+    at: u64,
+    /// Where it is now.
+    new: Extent,
 }
 
 fn scan_entries(file: &dyn shale_backing::BackingFile) -> std::io::Result<Vec<DirectoryEntry>> {

@@ -23,17 +23,20 @@ mod pins;
 mod pipeline;
 mod read;
 mod segs;
+mod settle;
 mod space;
 mod spare;
 mod store;
 pub mod superblock;
 #[cfg(test)]
 mod tests;
+mod tiles;
 mod write;
 
 pub use error::Error;
 pub use file::{Failure, File};
 pub use read::Seek;
-pub use shale_codec::Effort;
+pub use settle::{Block, Region, SettleOptions, Settled};
+pub use shale_codec::{ByteOrder, Effort, ElementKind};
 pub use shale_index as index;
 pub use store::{Store, StoreOptions};

@@ -415,8 +415,8 @@ impl FileMap {
                 *usage.entry(part.pack).or_default() += i64::from(part.frame_len);
             }
             Visited::Extent(extent) => {
-                if let Place::Frame(part) = extent.place {
-                    *usage.entry(part.pack).or_default() += extent.stored() as i64;
+                if let Some(pack) = extent.place.pack() {
+                    *usage.entry(pack).or_default() += extent.stored() as i64;
                 }
             }
         })?;

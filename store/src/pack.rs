@@ -17,7 +17,7 @@ mod writer;
 pub use format::{DirectoryEntry, PackId};
 pub(crate) use format::{HEADER_LEN, decode_header, read_directory};
 pub(crate) use scan::{Scanned, scan, scan_from};
-pub(crate) use writer::Appended;
+pub(crate) use writer::{Appended, Lane};
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, ErrorKind};
@@ -96,13 +96,14 @@ impl Packs {
         self.sequence.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Appends a frame. It is durable after the next successful [`Packs::sync`].
-    pub(crate) fn append(&self, frame: &[u8]) -> Result<(Appended, Pin), Error> {
+    /// Appends one frame or several behind each other. They are durable after the next
+    /// successful [`Packs::sync`].
+    pub(crate) fn append(&self, lane: Lane, frames: &[u8]) -> Result<(Appended, Pin), Error> {
         let Placed {
             appended,
             pin,
             fresh,
-        } = self.writer.append(frame, &self.pins)?;
+        } = self.writer.append(lane, frames, &self.pins)?;
         if let Some(file) = fresh {
             self.files.lock().insert(appended.pack, file);
         }
@@ -132,11 +133,22 @@ impl Packs {
 
     /// Reads a whole frame as it is stored.
     pub(crate) fn read(&self, part: &FramePart, buf: &mut Vec<u8>) -> Result<(), Error> {
+        self.read_at(part.pack, part.at, u64::from(part.frame_len), buf)
+    }
+
+    /// Reads bytes of a pack.
+    pub(crate) fn read_at(
+        &self,
+        pack: u64,
+        at: u64,
+        len: u64,
+        buf: &mut Vec<u8>,
+    ) -> Result<(), Error> {
         buf.clear();
-        buf.resize(part.frame_len as usize, 0);
-        self.file(part.pack)
-            .and_then(|file| file.read_exact_at(buf, part.at))
-            .map_err(Error::io("read", PackId(part.pack).path()))
+        buf.resize(len as usize, 0);
+        self.file(pack)
+            .and_then(|file| file.read_exact_at(buf, at))
+            .map_err(Error::io("read", PackId(pack).path()))
     }
 
     fn file(&self, pack: u64) -> io::Result<Arc<dyn BackingFile>> {

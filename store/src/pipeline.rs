@@ -99,16 +99,9 @@ impl Worker {
         self.raw.clear();
         self.raw.resize((run.end - run.start) as usize, 0);
         for extent in &run.base {
-            let Place::Frame(part) = &extent.place else {
-                continue;
-            };
-            let old = inner.frames.get(part, job.file.ino, extent.offset)?;
-            let (at, len, skip) = (
-                (extent.offset - run.start) as usize,
-                extent.len as usize,
-                part.skip as usize,
-            );
-            self.raw[at..at + len].copy_from_slice(&old[skip..skip + len]);
+            let at = (extent.offset - run.start) as usize;
+            let old = &mut self.raw[at..at + extent.len as usize];
+            inner.frames.copy_extent(extent, job.file.ino, old)?;
         }
         job.frozen.segs.copy_to(run.start, &mut self.raw, |_, _| {});
         Ok(())

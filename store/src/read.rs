@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use shale_index::extent::{Extent, Place};
+use shale_index::extent::{Extent, FramePart, Place};
 
 use crate::file::{File, FileState};
 use crate::map::FileMap;
@@ -73,15 +73,22 @@ impl Store {
             inner.extents(&file, &mut state, 0, size)
         };
         self.close(file);
-        let mut parts: Vec<_> = extents?
-            .iter()
-            .filter_map(|extent| match extent.place {
-                Place::Frame(part) => Some(part),
-                Place::Hole => None,
-            })
+        let extents: Vec<Extent> = extents?
+            .into_iter()
+            .filter(|extent| extent.place != Place::Hole)
             .collect();
-        let step = parts.len().div_ceil(LOOKS).max(1);
-        parts = parts.into_iter().step_by(step).collect();
+        let step = extents.len().div_ceil(LOOKS).max(1);
+        let mut parts: Vec<FramePart> = Vec::new();
+        for extent in extents.iter().step_by(step) {
+            match &extent.place {
+                Place::Frame(part) => parts.push(*part),
+                Place::Tiles(part) => {
+                    let directory = inner.frames.directory(part, ino, extent.offset)?;
+                    parts.extend(directory.frames(part).take(LOOKS));
+                }
+                Place::Hole => {}
+            }
+        }
         let mut seen = std::collections::BTreeSet::new();
         let mut frame = Vec::new();
         for part in parts {
@@ -198,14 +205,10 @@ impl Inner {
         out: &mut [u8],
     ) -> Result<(), Error> {
         for extent in wanted {
-            let Place::Frame(part) = &extent.place else {
-                continue;
-            };
-            let raw = self.frames.get(part, file.ino, extent.offset)?;
-            let skip = part.skip as usize;
             let at = (extent.offset - offset) as usize;
             let len = extent.len as usize;
-            out[at..at + len].copy_from_slice(&raw[skip..skip + len]);
+            self.frames
+                .copy_extent(extent, file.ino, &mut out[at..at + len])?;
         }
         Ok(())
     }

@@ -6,11 +6,14 @@ use proptest::prelude::*;
 use shale_backing::{Backing, PosixBacking};
 use shale_codec::Effort;
 use shale_index::engine::MemKv;
-use shale_index::schema::S_IFREG;
+use shale_index::schema::{Phase, S_IFREG};
 use shale_index::{NewNode, ROOT};
 
+use crate::settle::Sizes;
 use crate::superblock::Superblock;
-use crate::{File, Seek, Store, StoreOptions};
+use crate::{
+    Block, ByteOrder, ElementKind, File, Region, Seek, SettleOptions, Store, StoreOptions,
+};
 
 const LIMIT: usize = 64 << 10;
 
@@ -146,7 +149,51 @@ enum Step {
     },
     Fold,
     Collect,
+    /// Two regions at some place with records of some length.
+    Settle {
+        offset: usize,
+        record: usize,
+        records: usize,
+        workers: usize,
+    },
     Reopen,
+}
+
+/// Small parts, so that small files have all of them.
+const SIZES: Sizes = Sizes {
+    tile: 1000,
+    row: 64,
+    array: 3000,
+    piece: 800,
+    gather: 1500,
+    linear: 4096,
+};
+
+fn regions(offset: usize, record: usize, records: usize) -> Vec<Region> {
+    let block = |at: usize, width: u32, dims: &[u64]| Block {
+        at: at as u64,
+        width,
+        kind: ElementKind::Float,
+        order: ByteOrder::Little,
+        dims: dims.to_vec(),
+    };
+    let quarter = record / 4;
+    let first = Region {
+        offset: offset as u64,
+        records: records as u64,
+        record: record as u64,
+        blocks: vec![
+            block(quarter % 3, 4, &[2, (quarter / 8) as u64]),
+            block(2 * quarter + 3, 8, &[(quarter / 8) as u64]),
+        ],
+    };
+    let second = Region {
+        offset: (offset + record * records) as u64 + 5,
+        records: 4000,
+        record: 4,
+        blocks: vec![block(0, 4, &[])],
+    };
+    vec![first, second]
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -163,6 +210,9 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (0..LIMIT, 1usize..9000).prop_map(|(offset, len)| Step::Read { offset, len }),
         1 => Just(Step::Fold),
         1 => Just(Step::Collect),
+        2 => (0..LIMIT, 100usize..5000, 1usize..40, 1usize..3).prop_map(
+            |(offset, record, records, workers)| Step::Settle { offset, record, records, workers }
+        ),
         1 => Just(Step::Reopen),
     ]
 }
@@ -250,6 +300,24 @@ fn run(steps: &[Step]) {
                         assert_eq!(left.unwrap_or(0), 0, "something stayed in the pack");
                     }
                 }
+            }
+            Step::Settle {
+                offset,
+                record,
+                records,
+                workers,
+            } => {
+                store.sync(&file).unwrap();
+                let options = SettleOptions {
+                    workers,
+                    force: true,
+                    pace: &|_| true,
+                };
+                let regions = regions(offset, record, records);
+                let settled = store.inner.settle(&file, &regions, &options, &SIZES);
+                assert_eq!(settled.unwrap().void, 0);
+                let phase = store.namespace().inode(bench.ino).unwrap().phase;
+                assert_eq!(phase, Phase::Settled);
             }
             Step::Reopen => {
                 drop(file);

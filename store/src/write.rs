@@ -177,14 +177,14 @@ impl Inner {
             None => MapChange::Append(extents.to_vec()),
         };
         for extent in extents {
-            if let Place::Frame(part) = &extent.place {
-                *commit.packs.entry(part.pack).or_default() += extent.stored() as i64;
+            if let Some(pack) = extent.place.pack() {
+                *commit.packs.entry(pack).or_default() += extent.stored() as i64;
                 commit.stored += extent.stored() as i64;
             }
         }
         for extent in map.insert(&self.frames, extents)? {
-            if let Place::Frame(part) = &extent.place {
-                *commit.packs.entry(part.pack).or_default() -= extent.stored() as i64;
+            if let Some(pack) = extent.place.pack() {
+                *commit.packs.entry(pack).or_default() -= extent.stored() as i64;
                 commit.stored -= extent.stored() as i64;
             }
         }

@@ -44,6 +44,12 @@ pub enum FrameKind {
     Map = 2,
     /// Index transactions or a dump of them, kept beside the data for disaster recovery.
     Catalog = 3,
+    /// A block of an N-dimensional array in a file.
+    Tile = 4,
+    /// The directory of such blocks.
+    Tiles = 5,
+    /// Small pieces of a file from several places.
+    Gather = 6,
 }
 
 impl FrameKind {
@@ -52,6 +58,9 @@ impl FrameKind {
             1 => Some(FrameKind::Data),
             2 => Some(FrameKind::Map),
             3 => Some(FrameKind::Catalog),
+            4 => Some(FrameKind::Tile),
+            5 => Some(FrameKind::Tiles),
+            6 => Some(FrameKind::Gather),
             _ => None,
         }
     }

@@ -3,7 +3,7 @@
 use super::{NAME_MAX, Namespace, refused};
 use crate::Error;
 use crate::kv::Version;
-use crate::schema::{Delta, Inode, MapRoot, S_IFDIR, S_IFMT, Time, keys};
+use crate::schema::{Delta, Inode, MapRoot, Phase, S_IFDIR, S_IFMT, Time, keys};
 
 /// Most names an inode can have.
 const LINK_MAX: u32 = 0x7fff_ffff;
@@ -62,6 +62,7 @@ impl Namespace {
                 btime: now,
                 parent,
                 chunk_shift: node.chunk_shift,
+                phase: Phase::Fresh,
                 target: node.target.clone(),
                 map: MapRoot::Inline(Vec::new()),
             };

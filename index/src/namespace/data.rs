@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{Namespace, damaged};
 use crate::extent::Extent;
 use crate::kv::Version;
-use crate::schema::{CommitRecord, Delta, Inode, MapRoot, Time, keys};
+use crate::schema::{CommitRecord, Delta, Inode, MapRoot, Phase, Time, keys};
 use crate::{Error, Kv};
 
 /// How a commit changes the extents of a file.
@@ -28,6 +28,8 @@ pub struct DataCommit {
     pub size: Option<u64>,
     /// Its times of change (contents, inode).
     pub times: Option<(Time, Time)>,
+    /// How far it has settled from now on.
+    pub phase: Option<Phase>,
     /// Change of the bytes it occupies.
     pub stored: i64,
     /// Change of the live bytes of packs.
@@ -40,6 +42,7 @@ impl Default for DataCommit {
             map: MapChange::Keep,
             size: None,
             times: None,
+            phase: None,
             stored: 0,
             packs: BTreeMap::new(),
         }
@@ -89,6 +92,14 @@ impl Namespace {
                     ..Delta::default()
                 };
                 change.account(inode.parent, &delta)?;
+            }
+            if let Some(phase) = commit.phase.filter(|&phase| phase != inode.phase) {
+                if phase == Phase::Loose {
+                    change.txn().put(keys::loose(ino), Vec::new());
+                } else if inode.phase == Phase::Loose {
+                    change.txn().delete(keys::loose(ino));
+                }
+                inode.phase = phase;
             }
             for (&pack, &delta) in &commit.packs {
                 change.use_pack(pack, delta);

@@ -76,6 +76,7 @@ impl Namespace {
             change.delete_inode(ino);
             let txn = change.txn();
             txn.delete(keys::orphan(ino));
+            txn.delete(keys::loose(ino));
             let (start, end) = keys::xattrs(ino);
             txn.delete_range(start, end);
             let (start, end) = keys::commits(ino);

@@ -9,6 +9,7 @@
 //! p pack:8 slot:2              live bytes of a pack
 //! r dir:8 slot:2               roll-up of everything below a directory
 //! s session:8                  session, under its lease
+//! t ino:8                      loose file: to be settled
 //! x ino:8 name                 extended attribute
 //! ```
 //! Integers are big-endian, so that ranges follow their order. A `slot` separates writers that
@@ -176,6 +177,27 @@ pub fn orphans() -> KeyRange {
 #[must_use]
 pub fn orphan_of(key: &[u8]) -> Option<u64> {
     key.strip_prefix(b"o")?
+        .try_into()
+        .ok()
+        .map(u64::from_be_bytes)
+}
+
+/// A loose file.
+#[must_use]
+pub fn loose(ino: u64) -> Vec<u8> {
+    tagged(b't', &[&ino.to_be_bytes()])
+}
+
+/// Loose files from an inode on.
+#[must_use]
+pub fn loose_from(ino: u64) -> KeyRange {
+    (loose(ino), prefix_end(b"t"))
+}
+
+/// The inode number in a loose file's key.
+#[must_use]
+pub fn loose_of(key: &[u8]) -> Option<u64> {
+    key.strip_prefix(b"t")?
         .try_into()
         .ok()
         .map(u64::from_be_bytes)

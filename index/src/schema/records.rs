@@ -96,6 +96,28 @@ pub const S_IFREG: u32 = 0o100_000;
 /// A symbolic link.
 pub const S_IFLNK: u32 = 0o120_000;
 
+/// How far the contents of a file have settled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Phase {
+    /// There was nothing to settle yet.
+    #[default]
+    Fresh,
+    /// Written since it was settled last; waits in the list of loose files.
+    Loose,
+    /// Settled.
+    Settled,
+    /// Settling would not make it smaller; it was left as it is.
+    Hard,
+}
+
+impl Phase {
+    fn from_byte(byte: u8) -> Option<Self> {
+        [Self::Fresh, Self::Loose, Self::Settled, Self::Hard]
+            .into_iter()
+            .find(|&phase| phase as u8 == byte)
+    }
+}
+
 /// Everything about an inode but its names and extended attributes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inode {
@@ -128,6 +150,8 @@ pub struct Inode {
     pub parent: u64,
     /// Chunks of a regular file are aligned to 2^this bytes.
     pub chunk_shift: u8,
+    /// How far it has settled.
+    pub phase: Phase,
     /// Target of a symbolic link.
     pub target: Vec<u8>,
     /// Folded extents.
@@ -162,6 +186,7 @@ impl Inode {
         }
         put_varint(&mut out, self.parent);
         out.push(self.chunk_shift);
+        out.push(self.phase as u8);
         put_bytes(&mut out, &self.target);
         match &self.map {
             MapRoot::Inline(extents) => {
@@ -198,6 +223,7 @@ impl Inode {
             btime: Time::take(&mut reader)?,
             parent: reader.varint()?,
             chunk_shift: reader.byte().filter(|&s| (12..=24).contains(&s))?,
+            phase: Phase::from_byte(reader.byte()?)?,
             target: reader.bytes()?.to_vec(),
             map: match reader.byte()? {
                 0 => MapRoot::Inline(take_extents(&mut reader)?),
@@ -420,6 +446,7 @@ mod tests {
             btime: Time { secs: 0, nanos: 0 },
             parent: 1,
             chunk_shift: 20,
+            phase: Phase::Settled,
             target: Vec::new(),
             map: MapRoot::Inline(vec![Extent {
                 offset: 0,
@@ -438,7 +465,7 @@ mod tests {
             .collect();
         assert_eq!(
             hex,
-            "01a48302e8076400018080808014808080800401ff93ebdc0380c49fd50c0180c49fd50c02000001140000010012"
+            "01a48302e8076400018080808014808080800401ff93ebdc0380c49fd50c0180c49fd50c020000011402000001000009"
         );
         assert_eq!(Inode::decode(42, &sample().encode()), Some(sample()));
     }

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use shale_backing::{Access, Backing};
 use shale_index::ROOT;
 use shale_index::engine::{Embedded, Options};
-use shale_index::extent::{FramePart, Place};
+use shale_index::extent::{FramePart, Place, TilePart};
+use shale_index::schema::Phase;
 
 use super::tally::Tally;
 use super::{FsckReport, Problem};
@@ -123,6 +124,12 @@ fn check_names(tally: &Tally, report: &mut FsckReport) {
                 inode.ino
             ));
         }
+        if (inode.phase == Phase::Loose) != tally.loose.contains(&inode.ino) {
+            report.add(format!(
+                "{} and the list of files to settle do not agree",
+                describe(tally, inode.ino)
+            ));
+        }
         if inode.is_dir() {
             report.dirs += 1;
         } else {
@@ -188,25 +195,23 @@ fn check_data(
     let mut done = 0;
     for inode in tally.inodes.values().filter(|inode| inode.is_file()) {
         let mut wanted: Vec<(FramePart, u64)> = Vec::new();
+        let mut arrays: Vec<(TilePart, u64)> = Vec::new();
         let visited = tally.visit(&frames, inode, |visited| match visited {
             Visited::MapFrame(part) => {
                 *live.entry(part.pack).or_default() += u64::from(part.frame_len);
             }
             Visited::Extent(extent) => {
-                if let Place::Frame(part) = extent.place {
-                    *live.entry(part.pack).or_default() += extent.stored();
-                    wanted.push((part, extent.offset));
+                if let Some(pack) = extent.place.pack() {
+                    *live.entry(pack).or_default() += extent.stored();
+                }
+                match extent.place {
+                    Place::Frame(part) => wanted.push((part, extent.offset)),
+                    Place::Tiles(part) => arrays.push((part, extent.offset)),
+                    Place::Hole => {}
                 }
             }
         });
-        let mut damaged = |error: Error, offset: Option<u64>| {
-            report.problems.push(Problem {
-                what: error.to_string(),
-                file: tally.path(inode.ino),
-                offset,
-                repaired: false,
-            });
-        };
+        let mut broken: Vec<(Error, Option<u64>)> = Vec::new();
         match visited {
             Ok(stored) if stored != inode.stored => report.add(format!(
                 "{} counts {} stored bytes, found {stored}",
@@ -214,7 +219,16 @@ fn check_data(
                 inode.stored
             )),
             Ok(_) => {}
-            Err(error) => damaged(error, None),
+            Err(error) => broken.push((error, None)),
+        }
+        for (part, offset) in arrays {
+            match frames.directory(&part, inode.ino, offset) {
+                Ok(directory) => {
+                    wanted.push((part.directory(), offset));
+                    wanted.extend(directory.frames(&part).map(|frame| (frame, offset)));
+                }
+                Err(error) => broken.push((error, Some(offset))),
+            }
         }
         let mut seen = HashSet::new();
         for (part, offset) in wanted {
@@ -222,17 +236,20 @@ fn check_data(
                 continue;
             }
             if let Err(error) = frames.get(&part, inode.ino, offset) {
-                report.problems.push(Problem {
-                    what: error.to_string(),
-                    file: tally.path(inode.ino),
-                    offset: Some(offset),
-                    repaired: false,
-                });
+                broken.push((error, Some(offset)));
             }
             report.frames += 1;
             report.frame_bytes += u64::from(part.frame_len);
             done += u64::from(part.frame_len);
             progress(done.min(total), total);
+        }
+        for (error, offset) in broken {
+            report.problems.push(Problem {
+                what: error.to_string(),
+                file: tally.path(inode.ino),
+                offset,
+                repaired: false,
+            });
         }
     }
     for (pack, counted) in &tally.packs {

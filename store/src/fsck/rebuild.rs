@@ -8,14 +8,14 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use shale_backing::{Access, Backing};
+use shale_backing::{Access, Backing, BackingFile};
 use shale_codec::FrameKind;
 use shale_index::ROOT;
 use shale_index::engine::Embedded;
-use shale_index::extent::{Extent, ExtentMap, FramePart, Place};
+use shale_index::extent::{Extent, ExtentMap, FramePart, Place, TilePart};
 use shale_index::kv::Versioned;
 use shale_index::schema::{
-    CommitRecord, Dentry, Inode, MapRoot, S_IFDIR, S_IFREG, Time, encode_number, keys,
+    CommitRecord, Dentry, Inode, MapRoot, Phase, S_IFDIR, S_IFREG, Time, encode_number, keys,
 };
 
 use super::FsckReport;
@@ -24,8 +24,10 @@ use crate::Error;
 use crate::catalog;
 use crate::frames::Frames;
 use crate::map::Visited;
-use crate::pack::{self, HEADER_LEN, PackId, Packs, Scanned, decode_header, scan};
+use crate::pack::{self, DirectoryEntry, HEADER_LEN, PackId, Packs, Scanned, decode_header, scan};
+use crate::settle::gathered;
 use crate::superblock::Superblock;
+use crate::tiles::Directory;
 
 /// Where files without a name go.
 const LOST: &[u8] = b"lost+found";
@@ -112,31 +114,24 @@ fn salvage(
         let file = backing
             .open(&path, Access::Read)
             .map_err(Error::io("open", &path))?;
+        let mut frames = Vec::new();
         scan(&*file, |scanned| {
             if let Scanned::Frame { at, header } = scanned
-                && header.meta.kind == FrameKind::Data
                 && header.raw_len > 0
                 && !pairs.contains_key(&keys::inode(header.meta.inode))
             {
-                let part = FramePart {
-                    pack: id,
-                    at,
-                    frame_len: header.frame_len,
-                    raw_len: header.raw_len,
-                    skip: 0,
-                };
-                let extent = Extent {
-                    offset: header.meta.offset,
-                    len: u64::from(header.raw_len),
-                    place: Place::Frame(part),
-                };
-                found
-                    .entry(header.meta.inode)
-                    .or_default()
-                    .push((header.meta.sequence, extent));
+                frames.push(DirectoryEntry::new(at, &header));
             }
         })
         .map_err(Error::io("read", &path))?;
+        for entry in frames {
+            let extents = extents_of(&*file, id, &entry);
+            found.entry(entry.meta.inode).or_default().extend(
+                extents
+                    .into_iter()
+                    .map(|extent| (entry.meta.sequence, extent)),
+            );
+        }
     }
     let version = *next;
     *next += 1;
@@ -189,6 +184,61 @@ fn salvage(
     Ok(found.len())
 }
 
+/// What a frame by itself tells about where its bytes belong.
+fn extents_of(file: &dyn BackingFile, pack: u64, entry: &DirectoryEntry) -> Vec<Extent> {
+    let part = FramePart {
+        pack,
+        at: entry.at,
+        frame_len: entry.frame_len,
+        raw_len: entry.raw_len,
+        skip: 0,
+    };
+    let decoded = || {
+        let mut stored = vec![0; entry.frame_len as usize];
+        let mut raw = Vec::new();
+        file.read_exact_at(&mut stored, entry.at).ok()?;
+        shale_codec::Decoder::new().decode(&stored, &mut raw).ok()?;
+        Some(raw)
+    };
+    let offset = entry.meta.offset;
+    match entry.meta.kind {
+        FrameKind::Data => vec![Extent {
+            offset,
+            len: u64::from(entry.raw_len),
+            place: Place::Frame(part),
+        }],
+        FrameKind::Gather => decoded()
+            .and_then(|raw| gathered(&raw))
+            .unwrap_or_default()
+            .into_iter()
+            .map(|(offset, len, skip)| Extent {
+                offset,
+                len,
+                place: Place::Frame(FramePart { skip, ..part }),
+            })
+            .collect(),
+        FrameKind::Tiles => decoded()
+            .and_then(|raw| Directory::decode_unbound(&raw))
+            .filter(|(_, body)| *body <= entry.at)
+            .map(|(directory, body)| Extent {
+                offset,
+                len: directory.geometry().len(),
+                place: Place::Tiles(TilePart {
+                    pack,
+                    at: entry.at,
+                    frame_len: entry.frame_len,
+                    directory_len: entry.raw_len,
+                    body,
+                    raw_len: directory.geometry().len(),
+                    skip: 0,
+                }),
+            })
+            .into_iter()
+            .collect(),
+        FrameKind::Tile | FrameKind::Map | FrameKind::Catalog => Vec::new(),
+    }
+}
+
 /// Inode numbers below are not handed out.
 const LAST_RESERVED: u64 = 15;
 
@@ -209,6 +259,7 @@ fn node(ino: u64, mode: u32, nlink: u32, parent: u64) -> Inode {
         btime: now,
         parent,
         chunk_shift: 20,
+        phase: Phase::Fresh,
         target: Vec::new(),
         map: MapRoot::Inline(Vec::new()),
     }
@@ -260,9 +311,9 @@ fn recount(
             let visited = tally.visit(&frames, inode, |visited| {
                 let (pack, bytes) = match visited {
                     Visited::MapFrame(part) => (part.pack, u64::from(part.frame_len)),
-                    Visited::Extent(extent) => match extent.place {
-                        Place::Frame(part) => (part.pack, extent.stored()),
-                        Place::Hole => return,
+                    Visited::Extent(extent) => match extent.place.pack() {
+                        Some(pack) => (pack, extent.stored()),
+                        None => return,
                     },
                 };
                 *live.entry(pack).or_default() += bytes;
@@ -279,6 +330,9 @@ fn recount(
         }
         if inode.nlink == 0 {
             put(keys::orphan(inode.ino), Vec::new());
+        }
+        if inode.phase == Phase::Loose {
+            put(keys::loose(inode.ino), Vec::new());
         }
     }
     tally.inodes = inodes;

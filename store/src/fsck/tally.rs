@@ -17,6 +17,7 @@ pub(super) struct Tally {
     pub(super) dentries: Vec<(u64, Vec<u8>, Dentry)>,
     pub(super) records: HashMap<u64, Vec<(u64, CommitRecord)>>,
     pub(super) orphans: HashSet<u64>,
+    pub(super) loose: HashSet<u64>,
     pub(super) rollups: BTreeMap<u64, Rollup>,
     pub(super) packs: BTreeMap<u64, u64>,
     pub(super) undecodable: Vec<String>,
@@ -57,6 +58,9 @@ impl Tally {
             }
             b'o' => {
                 self.orphans.insert(keys::orphan_of(key)?);
+            }
+            b't' => {
+                self.loose.insert(keys::loose_of(key)?);
             }
             b'r' => {
                 let dir = key.get(1..9)?.try_into().ok().map(u64::from_be_bytes)?;

@@ -133,9 +133,16 @@ pub(crate) fn decode_header(bytes: &[u8; HEADER_LEN]) -> Result<([u8; 16], u64),
 }
 
 fn kind_of(code: u8) -> Option<FrameKind> {
-    [FrameKind::Data, FrameKind::Map, FrameKind::Catalog]
-        .into_iter()
-        .find(|&k| k as u8 == code)
+    [
+        FrameKind::Data,
+        FrameKind::Map,
+        FrameKind::Catalog,
+        FrameKind::Tile,
+        FrameKind::Tiles,
+        FrameKind::Gather,
+    ]
+    .into_iter()
+    .find(|&k| k as u8 == code)
 }
 
 /// Directory frame and trailer that seal a pack of length `end`.

@@ -23,6 +23,16 @@ pub(crate) struct Appended {
     pub(crate) at: u64,
 }
 
+/// Whoever appends at the same time without mixing with others has a lane: the foreground one,
+/// each worker that settles another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Lane(pub(crate) usize);
+
+impl Lane {
+    /// Where everything goes that is written by programs.
+    pub(crate) const FOREGROUND: Self = Self(0);
+}
+
 /// A frame that was appended.
 pub(super) struct Placed {
     pub(super) appended: Appended,
@@ -45,9 +55,9 @@ pub(super) struct Writer {
 #[derive(Debug, Default)]
 struct State {
     next_number: u64,
-    /// The pack that gets the next frame.
-    current: Option<u64>,
-    /// Packs not sealed yet: the current one and those that are full.
+    /// The pack that gets the next frame of each lane.
+    current: BTreeMap<Lane, u64>,
+    /// Packs not sealed yet: the current ones and those that are full.
     open: BTreeMap<u64, Open>,
     /// Packs that could not be synced.
     abandoned: BTreeSet<u64>,
@@ -64,6 +74,17 @@ struct Open {
     writing: usize,
     /// Something was written since the last sync.
     dirty: bool,
+}
+
+impl State {
+    fn is_current(&self, pack: u64) -> bool {
+        self.current.values().any(|&current| current == pack)
+    }
+
+    /// Makes no lane append to a pack any more.
+    fn leave(&mut self, pack: u64) {
+        self.current.retain(|_, current| *current != pack);
+    }
 }
 
 impl Writer {
@@ -83,41 +104,56 @@ impl Writer {
         }
     }
 
-    /// Appends a frame.
-    pub(super) fn append(&self, frame: &[u8], pins: &Arc<Pins>) -> Result<Placed, Error> {
-        let header = parse_header(frame)?;
+    /// Appends one frame or several that are to lie behind each other.
+    pub(super) fn append(
+        &self,
+        lane: Lane,
+        bytes: &[u8],
+        pins: &Arc<Pins>,
+    ) -> Result<Placed, Error> {
+        let mut entries = Vec::new();
+        let mut begin = 0;
+        while begin < bytes.len() {
+            let header = parse_header(&bytes[begin..])?;
+            entries.push(DirectoryEntry::new(begin as u64, &header));
+            begin += header.frame_len as usize;
+        }
         let mut state = self.state.lock();
         let mut fresh = None;
         let (pack, file, at) = loop {
-            if let Some(pack) = state.current
+            if let Some(&pack) = state.current.get(&lane)
                 && let Some(open) = state.open.get_mut(&pack)
             {
                 let room = self.seal_bytes.saturating_sub(open.end);
                 let first = open.end == HEADER_LEN as u64;
-                if (first || room >= frame.len() as u64) && open.frames.len() < MAX_FRAMES {
+                if (first || room >= bytes.len() as u64) && open.frames.len() < MAX_FRAMES {
                     let at = open.end;
-                    open.end += frame.len() as u64;
+                    open.end += bytes.len() as u64;
                     open.writing += 1;
                     break (pack, Arc::clone(&open.file), at);
                 }
             }
-            state.current = None;
+            state.current.remove(&lane);
             let (pack, file) = self.begin(&mut state)?;
-            state.current = Some(pack);
+            state.current.insert(lane, pack);
             fresh = Some(file);
         };
         // Pinned before anybody can find the pack sealed and empty.
         let pin = pins.pin(pack);
         drop(state);
 
-        let written = file.write_all_at(frame, at);
+        let written = file.write_all_at(bytes, at);
 
         let mut state = self.state.lock();
         if let Some(open) = state.open.get_mut(&pack) {
             open.writing -= 1;
             open.dirty = true;
             if written.is_ok() {
-                open.frames.push(DirectoryEntry::new(at, &header));
+                open.frames
+                    .extend(entries.into_iter().map(|entry| DirectoryEntry {
+                        at: at + entry.at,
+                        ..entry
+                    }));
             }
             if open.writing == 0 {
                 self.idle.notify_all();
@@ -126,8 +162,8 @@ impl Writer {
         if let Err(e) = written {
             // The bytes stay as garbage that nothing refers to. A full device may have room for
             // the next frame; after any other error another file is more likely to work.
-            if state.current == Some(pack) && e.raw_os_error() != Some(libc::ENOSPC) {
-                state.current = None;
+            if e.raw_os_error() != Some(libc::ENOSPC) {
+                state.leave(pack);
             }
             return Err(Error::io("append to", PackId(pack).path())(e));
         }
@@ -172,7 +208,7 @@ impl Writer {
     }
 
     pub(super) fn roll(&self) {
-        self.state.lock().current = None;
+        self.state.lock().current.clear();
     }
 
     /// Syncs what has been appended, sealing packs that are full. Returns the packs that failed,
@@ -181,11 +217,10 @@ impl Writer {
         let mut failed = Vec::new();
         let (work, new_name) = {
             let mut state = self.state.lock();
-            let current = state.current;
             let work: Vec<u64> = state
                 .open
                 .iter()
-                .filter(|&(&pack, open)| open.dirty || current != Some(pack))
+                .filter(|&(&pack, open)| open.dirty || !state.is_current(pack))
                 .map(|(&pack, _)| pack)
                 .collect();
             (work, std::mem::take(&mut state.new_name))
@@ -210,9 +245,7 @@ impl Writer {
                 let mut state = self.state.lock();
                 state.open.remove(&pack);
                 state.abandoned.insert(pack);
-                if state.current == Some(pack) {
-                    state.current = None;
-                }
+                state.leave(pack);
                 failed.push((pack, e));
             }
         }
@@ -226,7 +259,7 @@ impl Writer {
 
     fn sync_pack(&self, pack: u64) -> io::Result<()> {
         let mut state = self.state.lock();
-        let full = state.current != Some(pack);
+        let full = !state.is_current(pack);
         if full {
             while state.open.get(&pack).is_some_and(|open| open.writing > 0) {
                 self.idle.wait(&mut state);

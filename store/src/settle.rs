@@ -1,0 +1,325 @@
+//! Settling: a quiet file is encoded again, denser, in tiles where its shape is known, and laid
+//! out so that what is read together lies together.
+//!
+//! A file is done in windows. For each, the extents are noted, everything is read, encoded and
+//! appended, the packs are synced, and one commit points the file at the new frames and frees the
+//! old ones; but only where the extents are still the ones noted. Whatever changed meanwhile
+//! keeps what it has, and the frames written for it are garbage that the next collection frees.
+
+mod assign;
+mod plan;
+mod unit;
+
+use std::sync::Arc;
+
+use shale_index::extent::{Extent, ExtentMap, Place};
+use shale_index::schema::Phase;
+
+use crate::file::File;
+use crate::frames::FrameEncoder;
+use crate::pack::Lane;
+use crate::store::Inner;
+use crate::{Error, Store};
+pub(crate) use plan::Sizes;
+use plan::Unit;
+pub use plan::{Block, Region};
+pub(crate) use unit::gathered;
+use unit::{Settler, Written};
+
+/// Raw bytes of a window, about.
+const WINDOW: u64 = 1 << 30;
+/// Largest array, when there is memory for it.
+const ARRAY_MAX: u64 = 32 << 20;
+const ARRAY_MAX_LEAST: u64 = 2 << 20;
+/// Raw bytes that are tried before a file is settled.
+const TRIAL: u64 = 8 << 20;
+/// It must become smaller than this many percent to be worth it.
+const WORTH_PERCENT: u64 = 97;
+
+/// How a file is settled.
+#[derive(Clone, Copy)]
+pub struct SettleOptions<'a> {
+    /// Workers that encode; each writes packs of its own.
+    pub workers: usize,
+    /// Settle even if a trial says that little is gained.
+    pub force: bool,
+    /// Called with the number of raw bytes before they are worked on; waits as long as others
+    /// should go first. `false` ends the pass.
+    pub pace: &'a (dyn Fn(u64) -> bool + Sync),
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Settled {
+    /// Raw bytes that were encoded anew and are in use.
+    pub raw: u64,
+    /// Stored bytes before.
+    pub before: u64,
+    /// Stored bytes after.
+    pub after: u64,
+    /// Raw bytes whose settling was void, because they were changed meanwhile.
+    pub void: u64,
+    /// It was not worth it.
+    pub hard: bool,
+    /// It was ended before its time.
+    pub stopped: bool,
+}
+
+impl Store {
+    /// Settles a file. `regions` tell what is known of it; wrong ones cost density, no more.
+    ///
+    /// # Errors
+    /// When the file cannot be read or the device fails. The file is as it was, or partly settled.
+    pub fn settle(
+        &self,
+        file: &Arc<File>,
+        regions: &[Region],
+        options: &SettleOptions<'_>,
+    ) -> Result<Settled, Error> {
+        self.inner.check()?;
+        self.inner.settle(file, regions, options, &Sizes::USUAL)
+    }
+}
+
+fn first(unit: &Unit) -> u64 {
+    unit.ranges().map(|range| range.0).min().unwrap_or(0)
+}
+
+struct Window {
+    start: u64,
+    end: u64,
+    first: bool,
+}
+
+impl Inner {
+    pub(crate) fn settle(
+        &self,
+        file: &Arc<File>,
+        regions: &[Region],
+        options: &SettleOptions<'_>,
+        sizes: &Sizes,
+    ) -> Result<Settled, Error> {
+        let (size, generation) = {
+            let state = file.state.lock();
+            (state.size, state.write_seq)
+        };
+        let limit = (self.budget.limit() / 4).clamp(ARRAY_MAX_LEAST, ARRAY_MAX);
+        let arrays = plan::arrays(regions, size, limit, sizes);
+        let mut outcome = Settled::default();
+        let mut arrays = arrays.into_iter().peekable();
+        let mut start = 0;
+        while start < size {
+            let mut end = size.min(start.saturating_add(WINDOW));
+            let mut inside = Vec::new();
+            while let Some(array) = arrays.next_if(|array| first(array) < end) {
+                end = end.max(array.ranges().map(|range| range.1).max().unwrap_or(0));
+                inside.push(array);
+            }
+            let window = Window {
+                start,
+                end,
+                first: start == 0,
+            };
+            self.settle_window(file, &window, inside, options, sizes, &mut outcome)?;
+            if outcome.hard || outcome.stopped {
+                break;
+            }
+            start = end;
+        }
+        self.end_settle(file, generation, &outcome)?;
+        Ok(outcome)
+    }
+
+    fn settle_window(
+        &self,
+        file: &Arc<File>,
+        window: &Window,
+        arrays: Vec<Unit>,
+        options: &SettleOptions<'_>,
+        sizes: &Sizes,
+        outcome: &mut Settled,
+    ) -> Result<(), Error> {
+        let noted = {
+            let mut state = file.state.lock();
+            self.extents(file, &mut state, window.start, window.end)?
+        };
+        let noted = ExtentMap::from_extents(noted.into_iter().filter(|e| e.place != Place::Hole));
+        let stored: u64 = noted.iter().map(Extent::stored).sum();
+        if noted.is_empty() {
+            return Ok(());
+        }
+        if self.space.admit(&*self.backing, stored).is_err() {
+            outcome.stopped = true;
+            return Ok(());
+        }
+        let arrays: Vec<Unit> = arrays
+            .into_iter()
+            .filter(|array| array.ranges().all(|range| is_covered(&noted, range)))
+            .collect();
+        let taken: Vec<(u64, u64)> = arrays.iter().flat_map(Unit::ranges).collect();
+        let extents: Vec<Extent> = noted.iter().copied().collect();
+        let mut units = plan::rest(&extents, &taken, sizes);
+        units.extend(arrays);
+        if window.first && !options.force && !self.is_worth_it(file, &noted, &units)? {
+            outcome.hard = true;
+            return Ok(());
+        }
+        let written = self.write_units(file, &noted, &units, options)?;
+        outcome.stopped |= written.len() < units.len();
+        self.switch(file, &noted, written, outcome)
+    }
+
+    /// Encodes a few units to see what would be gained.
+    fn is_worth_it(
+        &self,
+        file: &Arc<File>,
+        noted: &ExtentMap,
+        units: &[Unit],
+    ) -> Result<bool, Error> {
+        let mut settler = Settler::new(self, file, noted, Lane::FOREGROUND);
+        let (mut raw, mut before, mut after) = (0, 0, 0);
+        let step = units.len().div_ceil(4).max(1);
+        for unit in units.iter().skip(step / 2).step_by(step) {
+            if raw >= TRIAL {
+                break;
+            }
+            raw += unit.raw();
+            before += stored_in(noted, unit);
+            after += settler.try_out(unit)?;
+        }
+        Ok(after * 100 < before * WORTH_PERCENT)
+    }
+
+    /// Encodes and appends units with several workers; fewer are returned when told to stop.
+    fn write_units(
+        &self,
+        file: &Arc<File>,
+        noted: &ExtentMap,
+        units: &[Unit],
+        options: &SettleOptions<'_>,
+    ) -> Result<Vec<Written>, Error> {
+        let sizes: Vec<u64> = units.iter().map(|unit| stored_in(noted, unit)).collect();
+        let runs = assign::balance(&sizes, options.workers.max(1));
+        let work = |(number, run): (usize, std::ops::Range<usize>)| {
+            let mut settler = Settler::new(self, file, noted, Lane(1 + number));
+            let mut written = Vec::new();
+            for unit in &units[run] {
+                if !(options.pace)(unit.raw()) {
+                    break;
+                }
+                written.push(settler.write(unit)?);
+            }
+            Ok::<_, Error>(written)
+        };
+        if runs.len() == 1 {
+            return runs
+                .into_iter()
+                .enumerate()
+                .next()
+                .map_or(Ok(Vec::new()), work);
+        }
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = runs
+                .into_iter()
+                .enumerate()
+                .map(|run| scope.spawn(|| work(run)))
+                .collect();
+            let mut all = Vec::new();
+            for worker in workers {
+                all.extend(worker.join().map_err(|_| Error::Poisoned)??);
+            }
+            Ok(all)
+        })
+    }
+
+    /// Points the file at what was written, where nothing has changed since it was noted.
+    fn switch(
+        &self,
+        file: &Arc<File>,
+        noted: &ExtentMap,
+        written: Vec<Written>,
+        outcome: &mut Settled,
+    ) -> Result<(), Error> {
+        if let Some((pack, source)) = self.frames.packs.sync().pop() {
+            return Err(Error::Io {
+                action: "sync",
+                path: crate::pack::PackId(pack).path(),
+                source,
+            });
+        }
+        let lost = self.frames.packs.abandoned();
+        let mut state = file.state.lock();
+        let mut extents = Vec::new();
+        for unit in &written {
+            for extent in &unit.extents {
+                let now = self.extents(file, &mut state, extent.offset, extent.end())?;
+                let now =
+                    ExtentMap::from_extents(now.into_iter().filter(|e| e.place != Place::Hole));
+                let same = now
+                    .iter()
+                    .copied()
+                    .eq(noted.range(extent.offset, extent.end()));
+                if same
+                    && extent
+                        .place
+                        .pack()
+                        .is_some_and(|pack| !lost.contains(&pack))
+                {
+                    outcome.raw += extent.len;
+                    outcome.before += now.iter().map(Extent::stored).sum::<u64>();
+                    outcome.after += extent.stored();
+                    extents.push(*extent);
+                } else {
+                    outcome.void += extent.len;
+                }
+            }
+        }
+        self.replace(file, &mut state, &extents, None)
+    }
+
+    /// Folds the map and notes how far the file has settled.
+    fn end_settle(
+        &self,
+        file: &Arc<File>,
+        generation: u64,
+        outcome: &Settled,
+    ) -> Result<(), Error> {
+        let mut state = file.state.lock();
+        let phase = if outcome.hard {
+            Phase::Hard
+        } else {
+            Phase::Settled
+        };
+        let done = !outcome.stopped
+            && outcome.void == 0
+            && state.write_seq == generation
+            && state.chunks.is_empty();
+        if done {
+            self.replace(file, &mut state, &[], Some(phase))?;
+        }
+        if outcome.raw > 0 {
+            self.fold(file, &mut state, &mut FrameEncoder::new(), &[])?;
+        }
+        Ok(())
+    }
+}
+
+/// Whether all of a range is stored.
+fn is_covered(noted: &ExtentMap, (start, end): (u64, u64)) -> bool {
+    let mut at = start;
+    for extent in noted.range(start, end) {
+        if extent.offset != at {
+            return false;
+        }
+        at = extent.end();
+    }
+    at == end
+}
+
+/// Stored bytes of a unit as they are now.
+fn stored_in(noted: &ExtentMap, unit: &Unit) -> u64 {
+    unit.ranges()
+        .flat_map(|(start, end)| noted.range(start, end))
+        .map(|extent| extent.stored())
+        .sum()
+}

@@ -1,0 +1,498 @@
+//! How a file is cut: arrays into tiles, the rest into linear frames and gathered pieces.
+
+use shale_codec::{ByteOrder, ElementKind};
+use shale_index::extent::Extent;
+
+use crate::tiles::{Field, Geometry};
+
+/// Arrays of a file at most; beyond, it stays linear.
+const MAX_ARRAYS: usize = 1 << 20;
+
+/// How large the parts are into which a file is cut, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    /// A tile, about.
+    pub(crate) tile: u64,
+    /// A tile in the fastest dimension at least: the kernel reads whole pages.
+    pub(crate) row: u64,
+    /// Arrays below this stay linear.
+    pub(crate) array: u64,
+    /// A run outside arrays below this is gathered with others.
+    pub(crate) piece: u64,
+    /// Gathered pieces make frames of about this size.
+    pub(crate) gather: u64,
+    /// Linear frames.
+    pub(crate) linear: u64,
+}
+
+impl Sizes {
+    pub(crate) const USUAL: Self = Self {
+        tile: 512 << 10,
+        row: 4096,
+        array: 64 << 10,
+        piece: 128 << 10,
+        gather: 512 << 10,
+        linear: 1 << 20,
+    };
+}
+
+/// What is known of a range of a file: equal records, each with blocks of numbers at the same
+/// places. A plain array has a record for every step of its slowest dimension.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Region {
+    /// First byte in the file.
+    pub offset: u64,
+    /// Number of records.
+    pub records: u64,
+    /// Bytes from one record to the next.
+    pub record: u64,
+    /// Blocks within a record, in order and disjoint.
+    pub blocks: Vec<Block>,
+}
+
+/// An N-dimensional block of numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// Its first byte in the record.
+    pub at: u64,
+    /// Bytes of an element.
+    pub width: u32,
+    /// What an element is.
+    pub kind: ElementKind,
+    /// Its byte order.
+    pub order: ByteOrder,
+    /// Extents within a record, the slowest first; none for a single element.
+    pub dims: Vec<u64>,
+}
+
+/// What a field of an array consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Element {
+    pub(super) width: u32,
+    pub(super) kind: ElementKind,
+    pub(super) order: ByteOrder,
+}
+
+/// Something that is encoded as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Unit {
+    /// An array of tiles; for each of its fields, what the elements are.
+    Array {
+        offset: u64,
+        geometry: Geometry,
+        elements: Vec<Option<Element>>,
+    },
+    /// A range that becomes one frame.
+    Linear { start: u64, end: u64 },
+    /// Ranges that become one frame.
+    Gather(Vec<(u64, u64)>),
+}
+
+impl Unit {
+    /// Bytes of the file in it.
+    pub(super) fn raw(&self) -> u64 {
+        self.ranges().map(|(start, end)| end - start).sum()
+    }
+
+    /// The ranges of the file that it holds.
+    pub(super) fn ranges(&self) -> impl Iterator<Item = (u64, u64)> {
+        let ranges = match self {
+            Self::Array {
+                offset, geometry, ..
+            } => vec![(*offset, offset + geometry.len())],
+            Self::Linear { start, end } => vec![(*start, *end)],
+            Self::Gather(pieces) => pieces.clone(),
+        };
+        ranges.into_iter()
+    }
+}
+
+impl Region {
+    /// The end of the region; `None` when its parts do not add up.
+    fn end(&self) -> Option<u64> {
+        let mut end = 0;
+        for block in &self.blocks {
+            if block.at < end || block.width == 0 {
+                return None;
+            }
+            let len = block
+                .dims
+                .iter()
+                .try_fold(u64::from(block.width), |all, &n| all.checked_mul(n))?;
+            if len == 0 {
+                return None;
+            }
+            end = block.at.checked_add(len)?;
+        }
+        if self.blocks.is_empty() || end > self.record {
+            return None;
+        }
+        self.records
+            .checked_mul(self.record)?
+            .checked_add(self.offset)
+    }
+}
+
+/// Cuts regions into arrays of at most `limit` bytes, in the order of the file. Regions that are
+/// small, overlap others, go beyond the end of the file or do not add up are left out.
+pub(super) fn arrays(regions: &[Region], size: u64, limit: u64, sizes: &Sizes) -> Vec<Unit> {
+    let mut sorted: Vec<&Region> = regions.iter().collect();
+    sorted.sort_by_key(|region| region.offset);
+    let mut units = Vec::new();
+    let mut end = 0;
+    for region in sorted {
+        let Some(stop) = region.end().filter(|&stop| stop <= size) else {
+            continue;
+        };
+        if stop - region.offset < sizes.array || region.offset < end || units.len() >= MAX_ARRAYS {
+            continue;
+        }
+        end = stop;
+        cut(region, limit, sizes, &mut units);
+    }
+    units
+}
+
+fn cut(region: &Region, limit: u64, sizes: &Sizes, units: &mut Vec<Unit>) {
+    if region.record > limit {
+        // Not even one record fits: each block of each record is an array by itself.
+        for record in 0..region.records {
+            if units.len() >= MAX_ARRAYS {
+                return;
+            }
+            for block in &region.blocks {
+                let Some((&records, dims)) = block.dims.split_first() else {
+                    continue;
+                };
+                let width = u64::from(block.width);
+                let inner = Region {
+                    offset: region.offset + record * region.record + block.at,
+                    records,
+                    record: dims.iter().product::<u64>() * width,
+                    blocks: vec![Block {
+                        at: 0,
+                        dims: dims.to_vec(),
+                        ..block.clone()
+                    }],
+                };
+                if inner.records * inner.record >= sizes.array {
+                    cut(&inner, limit, sizes, units);
+                }
+            }
+        }
+        return;
+    }
+    let most = (limit / region.record).clamp(1, region.records);
+    // As deep as the deepest tile, so that only the last array has shallow ones.
+    let depth = region
+        .blocks
+        .iter()
+        .map(|block| tile(most, &block.dims, block.width, sizes).0)
+        .max()
+        .unwrap_or(1);
+    let arrays = region.records.div_ceil(most);
+    let each = (region.records.div_ceil(arrays).div_ceil(depth) * depth).min(most.max(depth));
+    let mut first = 0;
+    while first < region.records {
+        let records = each.min(region.records - first);
+        if let Some((geometry, elements)) = geometry(region, records, sizes) {
+            units.push(Unit::Array {
+                offset: region.offset + first * region.record,
+                geometry,
+                elements,
+            });
+        }
+        first += records;
+    }
+}
+
+/// Fields for the blocks of a region and for what lies between them.
+fn geometry(
+    region: &Region,
+    records: u64,
+    sizes: &Sizes,
+) -> Option<(Geometry, Vec<Option<Element>>)> {
+    let mut fields = Vec::new();
+    let mut elements = Vec::new();
+    let mut end = 0u64;
+    let gap = |from: u64, to: u64, fields: &mut Vec<Field>| {
+        if from < to {
+            let (depth, row) = gap_tile(records, to - from, sizes);
+            fields.push(Field {
+                at: from,
+                dims: vec![to - from],
+                tile: vec![depth, row],
+            });
+            return true;
+        }
+        false
+    };
+    for block in &region.blocks {
+        if gap(end, block.at, &mut fields) {
+            elements.push(None);
+        }
+        let width = u64::from(block.width);
+        let (depth, shape) = tile(records, &block.dims, block.width, sizes);
+        let in_bytes = |extents: &[u64]| -> Option<Vec<u64>> {
+            let mut extents = extents.to_vec();
+            match extents.last_mut() {
+                Some(last) => *last = last.checked_mul(width)?,
+                None => extents.push(width),
+            }
+            Some(extents)
+        };
+        let dims = in_bytes(&block.dims)?;
+        let len = dims.iter().try_fold(1u64, |all, &n| all.checked_mul(n))?;
+        end = block.at.checked_add(len)?;
+        fields.push(Field {
+            at: block.at,
+            dims,
+            tile: std::iter::once(depth).chain(in_bytes(&shape)?).collect(),
+        });
+        elements.push(Some(Element {
+            width: block.width,
+            kind: block.kind,
+            order: block.order,
+        }));
+    }
+    if gap(end, region.record, &mut fields) {
+        elements.push(None);
+    }
+    Some((Geometry::new(records, region.record, fields)?, elements))
+}
+
+fn gap_tile(records: u64, len: u64, sizes: &Sizes) -> (u64, u64) {
+    let row = len.min(sizes.tile);
+    ((sizes.tile / row).clamp(1, records), row)
+}
+
+/// Extents of a tile (records; then as `dims`, in elements): about as many bytes as asked and nearly
+/// cubic, but not narrower than a page in the fastest dimension.
+fn tile(records: u64, dims: &[u64], width: u32, sizes: &Sizes) -> (u64, Vec<u64>) {
+    let width = u64::from(width.max(1));
+    let extents: Vec<u64> = std::iter::once(records)
+        .chain(dims.iter().copied())
+        .collect();
+    let mut shape = vec![1; extents.len()];
+    let mut room = (sizes.tile / width).max(1);
+    for i in (0..extents.len()).rev() {
+        let open = extents[..=i].iter().filter(|&&extent| extent > 1).count();
+        let mut side = root(room, open.max(1) as u32);
+        if i + 1 == extents.len() {
+            side = side.max(sizes.row / width);
+        }
+        shape[i] = even(extents[i], side.clamp(1, room.max(1)));
+        room = (room / shape[i]).max(1);
+    }
+    // Where slow dimensions are short, the faster ones take what is left.
+    for i in (0..extents.len()).rev() {
+        if room < 2 {
+            break;
+        }
+        let grown = even(extents[i], shape[i].saturating_mul(room));
+        room = (room * shape[i] / grown).max(1);
+        shape[i] = grown;
+    }
+    (shape[0], shape[1..].to_vec())
+}
+
+/// Cuts `extent` into equal parts of at most about `side`.
+fn even(extent: u64, side: u64) -> u64 {
+    if extent <= side + side / 2 {
+        return extent;
+    }
+    extent.div_ceil(extent.div_ceil(side))
+}
+
+/// The integer root.
+fn root(value: u64, degree: u32) -> u64 {
+    ((value as f64).powf(1.0 / f64::from(degree)) + 1e-9) as u64
+}
+
+/// Cuts what is stored and in none of the arrays. `extents` are the stored ranges in order.
+pub(super) fn rest(extents: &[Extent], arrays: &[(u64, u64)], sizes: &Sizes) -> Vec<Unit> {
+    let mut units = Vec::new();
+    let mut pieces: Vec<(u64, u64)> = Vec::new();
+    let mut gathered = 0;
+    for (start, end) in runs(extents, arrays) {
+        if end - start < sizes.piece {
+            gathered += end - start;
+            pieces.push((start, end));
+            if gathered >= sizes.gather {
+                units.push(Unit::Gather(std::mem::take(&mut pieces)));
+                gathered = 0;
+            }
+            continue;
+        }
+        let mut at = start;
+        while at < end {
+            // Aligned as chunks are, so that a chunk that is written again meets whole frames.
+            let stop = ((at / sizes.linear + 1) * sizes.linear).min(end);
+            units.push(Unit::Linear {
+                start: at,
+                end: stop,
+            });
+            at = stop;
+        }
+    }
+    if !pieces.is_empty() {
+        units.insert(0, Unit::Gather(pieces));
+    }
+    // Small pieces in front: what is needed to open the file lies together.
+    units.sort_by_key(|unit| !matches!(unit, Unit::Gather(_)));
+    units
+}
+
+/// Stored ranges outside arrays, those that touch joined.
+fn runs(extents: &[Extent], arrays: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let mut runs: Vec<(u64, u64)> = Vec::new();
+    let mut add = |start: u64, end: u64| {
+        if start >= end {
+            return;
+        }
+        match runs.last_mut() {
+            Some(last) if last.1 == start => last.1 = end,
+            _ => runs.push((start, end)),
+        }
+    };
+    let mut next = 0;
+    for extent in extents {
+        let mut at = extent.offset;
+        while at < extent.end() {
+            while arrays.get(next).is_some_and(|array| array.1 <= at) {
+                next += 1;
+            }
+            match arrays.get(next) {
+                Some(&(start, end)) if start < extent.end() => {
+                    add(at, start);
+                    at = at.max(end);
+                }
+                _ => {
+                    add(at, extent.end());
+                    at = extent.end();
+                }
+            }
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZES: Sizes = Sizes::USUAL;
+
+    fn block(at: u64, width: u32, dims: &[u64]) -> Block {
+        Block {
+            at,
+            width,
+            kind: ElementKind::Float,
+            order: ByteOrder::Big,
+            dims: dims.to_vec(),
+        }
+    }
+
+    #[test]
+    fn tiles_are_nearly_cubic_and_not_narrower_than_a_page() {
+        let (depth, shape) = tile(256, &[256, 2048], 4, &SIZES);
+        assert_eq!(shape[1], 1024, "a page of floats");
+        let bytes = depth * shape[0] * shape[1] * 4;
+        assert!(
+            (SIZES.tile / 2..=SIZES.tile * 2).contains(&bytes),
+            "{bytes}"
+        );
+        assert!(depth >= 8 && shape[0] >= 8, "{depth} {shape:?}");
+    }
+
+    #[test]
+    fn short_dimensions_leave_their_share_to_the_others() {
+        for (records, dims) in [
+            (1, vec![1, 1000, 1000]),
+            (3, vec![73, 144]),
+            (100_000, vec![]),
+            (2, vec![1_000_000]),
+            (12, vec![1, 1, 2_000_000]),
+        ] {
+            let (depth, shape) = tile(records, &dims, 4, &SIZES);
+            let whole: u64 = records * dims.iter().product::<u64>() * 4;
+            let bytes = depth * shape.iter().product::<u64>() * 4;
+            assert!(
+                bytes >= (SIZES.tile / 3).min(whole) && bytes <= 3 * SIZES.tile,
+                "{records} {dims:?}: {depth} {shape:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn arrays_cover_their_region_once() {
+        let region = Region {
+            offset: 1000,
+            records: 777,
+            record: 100_003,
+            blocks: vec![block(0, 4, &[100, 100]), block(50_000, 8, &[5000])],
+        };
+        let units = arrays(std::slice::from_ref(&region), 1 << 40, 8 << 20, &SIZES);
+        let mut at = 1000;
+        for unit in &units {
+            let Unit::Array {
+                offset,
+                geometry,
+                elements,
+            } = unit
+            else {
+                panic!("not an array");
+            };
+            assert_eq!(*offset, at);
+            assert!(geometry.len() <= 9 << 20);
+            assert_eq!(
+                elements.iter().filter(|e| e.is_none()).count(),
+                2,
+                "two gaps"
+            );
+            at += geometry.len();
+        }
+        assert_eq!(at, 1000 + 777 * 100_003);
+    }
+
+    #[test]
+    fn records_beyond_the_limit_are_cut_inside() {
+        let region = Region {
+            offset: 0,
+            records: 2,
+            record: 40 << 20,
+            blocks: vec![block(0, 4, &[10, 1 << 20])],
+        };
+        let units = arrays(&[region], 1 << 40, 8 << 20, &SIZES);
+        assert_eq!(units.iter().map(Unit::raw).sum::<u64>(), 80 << 20);
+        assert!(units.iter().all(|unit| unit.raw() <= 8 << 20));
+    }
+
+    #[test]
+    fn nonsense_is_left_out() {
+        let region = |offset, records, record, blocks| Region {
+            offset,
+            records,
+            record,
+            blocks,
+        };
+        let good = region(0, 10, 40_000, vec![block(0, 4, &[10_000])]);
+        for bad in [
+            region(100_000, 10, 40_000, vec![block(0, 4, &[10_000])]),
+            region(1 << 20, u64::MAX, 40_000, vec![block(0, 4, &[10_000])]),
+            region(1 << 20, 10, 40_000, vec![block(0, 4, &[20_000])]),
+            region(1 << 20, 10, 40_000, vec![block(0, 4, &[u64::MAX, 3])]),
+            region(
+                1 << 20,
+                10,
+                40_000,
+                vec![block(0, 4, &[9000]), block(100, 4, &[5])],
+            ),
+            region(1 << 20, 10, 40_000, vec![block(0, 0, &[9000])]),
+            region(u64::MAX - 5, 10, 40_000, vec![block(0, 4, &[9000])]),
+        ] {
+            let units = arrays(&[good.clone(), bad.clone()], 2 << 20, 8 << 20, &SIZES);
+            assert_eq!(units.len(), 1, "{bad:?}");
+        }
+    }
+}

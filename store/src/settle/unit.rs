@@ -1,0 +1,283 @@
+//! One unit: read, encode, append.
+//!
+//! ```text
+//! gathered frame, decoded: varint number of pieces, for each varint offset and length, then
+//! the bytes of the pieces
+//! ```
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use shale_codec::{Effort, FrameKind, Hint};
+use shale_index::extent::{Extent, ExtentMap, FramePart, MAX_FILE_SIZE, Place, TilePart};
+use shale_index::wire::{Reader, put_varint};
+
+use super::plan::{Element, Unit};
+use crate::Error;
+use crate::file::File;
+use crate::frames::FrameEncoder;
+use crate::pack::Lane;
+use crate::pins::Pin;
+use crate::store::Inner;
+use crate::tiles::{Directory, Geometry};
+
+/// Decoded frames that a worker keeps: a unit rarely begins where a frame does.
+const RECENT: usize = 4;
+const EFFORT: Effort = Effort::Dense;
+
+/// A unit that has been appended.
+pub(super) struct Written {
+    pub(super) extents: Vec<Extent>,
+    /// Keep the pack until the extents are committed.
+    pub(super) _pin: Pin,
+}
+
+/// A worker with its buffers.
+pub(super) struct Settler<'a> {
+    inner: &'a Inner,
+    file: &'a File,
+    noted: &'a ExtentMap,
+    lane: Lane,
+    encoder: FrameEncoder,
+    recent: VecDeque<((u64, u64), Arc<Vec<u8>>)>,
+    raw: Vec<u8>,
+    tile: Vec<u8>,
+    out: Vec<u8>,
+}
+
+/// Frames of a unit that have been encoded but not appended.
+enum Draft {
+    Frame { table: usize, raw_len: usize },
+    Tiles { body: u64, directory: usize },
+}
+
+impl<'a> Settler<'a> {
+    pub(super) fn new(inner: &'a Inner, file: &'a File, noted: &'a ExtentMap, lane: Lane) -> Self {
+        Self {
+            inner,
+            file,
+            noted,
+            lane,
+            encoder: FrameEncoder::new(),
+            recent: VecDeque::new(),
+            raw: Vec::new(),
+            tile: Vec::new(),
+            out: Vec::new(),
+        }
+    }
+
+    /// Stored bytes that a unit would have.
+    pub(super) fn try_out(&mut self, unit: &Unit) -> Result<u64, Error> {
+        self.encode(unit)?;
+        Ok(self.out.len() as u64)
+    }
+
+    /// Encodes and appends a unit.
+    pub(super) fn write(&mut self, unit: &Unit) -> Result<Written, Error> {
+        let draft = self.encode(unit)?;
+        let packs = &self.inner.frames.packs;
+        let (appended, pin) = packs.append(self.lane, &self.out)?;
+        self.inner.space.spend(self.out.len() as u64);
+        let mut extents = Vec::new();
+        match draft {
+            Draft::Frame { table, raw_len } => {
+                let mut skip = table;
+                for (start, end) in unit.ranges() {
+                    let part = FramePart {
+                        pack: appended.pack,
+                        at: appended.at,
+                        frame_len: self.out.len() as u32,
+                        raw_len: raw_len as u32,
+                        skip: skip as u32,
+                    };
+                    extents.push(Extent {
+                        offset: start,
+                        len: end - start,
+                        place: Place::Frame(part),
+                    });
+                    skip += (end - start) as usize;
+                }
+            }
+            Draft::Tiles { body, directory } => {
+                for (start, end) in unit.ranges() {
+                    let part = TilePart {
+                        pack: appended.pack,
+                        at: appended.at + body,
+                        frame_len: (self.out.len() as u64 - body) as u32,
+                        directory_len: directory as u32,
+                        body,
+                        raw_len: end - start,
+                        skip: 0,
+                    };
+                    extents.push(Extent {
+                        offset: start,
+                        len: end - start,
+                        place: Place::Tiles(part),
+                    });
+                }
+            }
+        }
+        Ok(Written { extents, _pin: pin })
+    }
+
+    fn encode(&mut self, unit: &Unit) -> Result<Draft, Error> {
+        self.out.clear();
+        self.raw.clear();
+        match unit {
+            Unit::Linear { start, end } => {
+                self.read(*start, *end)?;
+                self.encode_raw(FrameKind::Data, *start)?;
+                Ok(Draft::Frame {
+                    table: 0,
+                    raw_len: self.raw.len(),
+                })
+            }
+            Unit::Gather(pieces) => {
+                put_varint(&mut self.raw, pieces.len() as u64);
+                for &(start, end) in pieces {
+                    put_varint(&mut self.raw, start);
+                    put_varint(&mut self.raw, end - start);
+                }
+                let table = self.raw.len();
+                for &(start, end) in pieces {
+                    self.read(start, end)?;
+                }
+                let first = pieces.first().map_or(0, |piece| piece.0);
+                self.encode_raw(FrameKind::Gather, first)?;
+                Ok(Draft::Frame {
+                    table,
+                    raw_len: self.raw.len(),
+                })
+            }
+            Unit::Array {
+                offset,
+                geometry,
+                elements,
+            } => {
+                self.read(*offset, offset + geometry.len())?;
+                self.encode_tiles(*offset, geometry, elements)
+            }
+        }
+    }
+
+    fn encode_raw(&mut self, kind: FrameKind, offset: u64) -> Result<(), Error> {
+        let owner = (kind, self.file.ino, offset);
+        let hint = Hint::Unknown;
+        let frames = &self.inner.frames;
+        frames.encode_into(
+            &mut self.encoder,
+            owner,
+            &hint,
+            EFFORT,
+            &self.raw,
+            &mut self.out,
+        )?;
+        Ok(())
+    }
+
+    fn encode_tiles(
+        &mut self,
+        offset: u64,
+        geometry: &Geometry,
+        elements: &[Option<Element>],
+    ) -> Result<Draft, Error> {
+        let frames = &self.inner.frames;
+        let mut lengths = Vec::with_capacity(geometry.tiles());
+        for number in geometry.order() {
+            geometry.cut(&self.raw, number as usize, &mut self.tile);
+            let (field, _, shape) = geometry.tile(number as usize);
+            let mut shape: Vec<usize> = shape.iter().map(|&n| n as usize).collect();
+            let hint = match elements.get(field).copied().flatten() {
+                Some(element) => {
+                    if let Some(last) = shape.last_mut() {
+                        *last /= element.width as usize;
+                    }
+                    Hint::Array {
+                        width: element.width as usize,
+                        kind: element.kind,
+                        order: element.order,
+                        shape: &shape,
+                    }
+                }
+                None => Hint::Unknown,
+            };
+            let owner = (FrameKind::Tile, self.file.ino, offset);
+            let out = &mut self.out;
+            lengths.push(frames.encode_into(
+                &mut self.encoder,
+                owner,
+                &hint,
+                EFFORT,
+                &self.tile,
+                out,
+            )?);
+        }
+        let body = self.out.len() as u64;
+        let directory = Directory::encode(geometry, &lengths);
+        let owner = (FrameKind::Tiles, self.file.ino, offset);
+        frames.encode_into(
+            &mut self.encoder,
+            owner,
+            &Hint::Unknown,
+            Effort::Zstd(3),
+            &directory,
+            &mut self.out,
+        )?;
+        Ok(Draft::Tiles {
+            body,
+            directory: directory.len(),
+        })
+    }
+
+    /// Appends what the file had in a range when its extents were noted.
+    fn read(&mut self, start: u64, end: u64) -> Result<(), Error> {
+        let base = self.raw.len();
+        self.raw.resize(base + (end - start) as usize, 0);
+        let (inner, ino, recent) = (self.inner, self.file.ino, &mut self.recent);
+        for extent in self.noted.range(start, end) {
+            let at = base + (extent.offset - start) as usize;
+            let out = &mut self.raw[at..at + extent.len as usize];
+            inner
+                .frames
+                .copy_extent_from(&extent, ino, out, |part, offset| {
+                    let key = (part.pack, part.at);
+                    if let Some((_, raw)) = recent.iter().find(|(at, _)| *at == key) {
+                        return Ok(Arc::clone(raw));
+                    }
+                    let raw = inner.frames.get_once(part, ino, offset)?;
+                    recent.truncate(RECENT - 1);
+                    recent.push_front((key, Arc::clone(&raw)));
+                    Ok(raw)
+                })?;
+        }
+        Ok(())
+    }
+}
+
+/// The pieces of a gathered frame: offset and length in the file, offset in the frame.
+pub(crate) fn gathered(raw: &[u8]) -> Option<Vec<(u64, u64, u32)>> {
+    let mut reader = Reader::new(raw);
+    let count = reader.varint()?;
+    let mut pieces = Vec::new();
+    let mut total = 0u64;
+    for _ in 0..count {
+        let (offset, len) = (reader.varint()?, reader.varint()?);
+        let end = offset.checked_add(len)?;
+        if len == 0 || end > MAX_FILE_SIZE {
+            return None;
+        }
+        pieces.push((offset, len));
+        total = total.checked_add(len)?;
+    }
+    let mut skip = u64::try_from(raw.len()).ok()?.checked_sub(total)?;
+    Some(
+        pieces
+            .into_iter()
+            .map(|(offset, len)| {
+                let at = skip as u32;
+                skip += len;
+                (offset, len, at)
+            })
+            .collect(),
+    )
+}
