@@ -154,7 +154,7 @@ fn follows(extent: &LayoutExtent, next: &LayoutExtent) -> bool {
             },
         ) => {
             variable == other
-                && extent.len % chunk_len == 0
+                && extent.len.is_multiple_of(*chunk_len)
                 && first.checked_add(extent.len / chunk_len) == Some(*next_first)
         }
         (

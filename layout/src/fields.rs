@@ -53,6 +53,12 @@ impl<'a> Fields<'a> {
             .fold(0, |sum, &byte| sum << 8 | u64::from(byte)))
     }
 
+    /// An address of this width, unless it is the undefined one.
+    pub(crate) fn address(&mut self, width: usize) -> Result<Option<u64>, Error> {
+        let undefined = u64::MAX >> (64 - 8 * width.clamp(1, 8));
+        Ok(Some(self.uint(width)?).filter(|&address| address != undefined))
+    }
+
     pub(crate) fn u8(&mut self) -> Result<u8, Error> {
         Ok(self.uint(1)? as u8)
     }

@@ -160,7 +160,7 @@ fn simple(code: &str) -> Option<(Element, Vec<u64>)> {
     let width: u32 = digits.parse().ok()?;
     let (kind, width, inner) = match class {
         'f' => (ElementKind::Float, width, vec![]),
-        'c' if width % 2 == 0 => (ElementKind::Float, width / 2, vec![2]),
+        'c' if width.is_multiple_of(2) => (ElementKind::Float, width / 2, vec![2]),
         'i' | 'm' | 'M' => (ElementKind::Int, width, vec![]),
         'u' | 'b' => (ElementKind::Uint, width, vec![]),
         'S' | 'a' => (ElementKind::Char, width, vec![]),

@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn overlapping_and_adjacent_ranges_melt() {
         let set = of(&[(10, 20), (30, 40), (20, 25), (5, 12), (38, 39), (24, 31)]);
-        assert_eq!(set.iter().collect::<Vec<_>>(), [5..40]);
+        assert!(set.iter().eq(std::iter::once(5..40)));
         let set = of(&[(0, 1), (2, 3), (1, 2), (7, 9)]);
         assert_eq!(set.iter().collect::<Vec<_>>(), [0..3, 7..9]);
         assert_eq!(set.bytes(), 5);

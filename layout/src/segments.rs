@@ -92,7 +92,7 @@ impl Layout {
         let variable = largest.map(|field| field.variable);
         let element = variable.and_then(|number| self.element(number));
         let alike = element.is_some_and(|element| {
-            stride % u64::from(element.width.max(1)) == 0
+            stride.is_multiple_of(u64::from(element.width.max(1)))
                 && fields
                     .iter()
                     .all(|field| self.element(field.variable) == Some(element))
