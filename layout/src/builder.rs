@@ -1,11 +1,11 @@
 //! Makes sorted, disjoint extents of whatever a parser found.
 
 use crate::extent::{Content, LayoutExtent};
-use crate::reader::Reader;
+use crate::reader::{GROWTH, Reader};
 use crate::{Error, Variable};
 
-/// What is counted for an extent: a vector that grows holds up to twice what it needs.
-const EXTENT_COST: usize = 2 * size_of::<LayoutExtent>();
+/// What is counted for an extent.
+const EXTENT_COST: usize = GROWTH * size_of::<LayoutExtent>();
 
 /// Collects variables and extents, in any order and without trust.
 pub(crate) struct Builder {
@@ -88,7 +88,7 @@ impl Builder {
 
     /// Sorts, drops whatever overlaps an extent before it, melts what fits together.
     pub(crate) fn tidy(&mut self) {
-        self.extents.sort_by_key(key);
+        self.extents.sort_unstable_by_key(key);
         let mut kept: usize = 0;
         for at in 0..self.extents.len() {
             let previous = kept.checked_sub(1).and_then(|last| self.extents.get(last));
@@ -111,11 +111,18 @@ impl Builder {
         }
         self.extents.truncate(kept);
     }
+
+    /// Gives back what was taken in advance.
+    pub(crate) fn finish(&mut self) {
+        self.tidy();
+        self.extents.shrink_to_fit();
+        self.variables.shrink_to_fit();
+    }
 }
 
 fn cost(extent: &LayoutExtent) -> usize {
     let fields = match &extent.content {
-        Content::Records { fields, .. } => std::mem::size_of_val(fields.as_slice()),
+        Content::Records { fields, .. } => std::mem::size_of_val(&**fields),
         _ => 0,
     };
     EXTENT_COST + fields

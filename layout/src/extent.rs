@@ -53,7 +53,7 @@ pub enum Content {
         /// Bytes from a record to the next.
         stride: u64,
         /// Where the slabs lie in each record; sorted, disjoint.
-        fields: Vec<Field>,
+        fields: Box<[Field]>,
     },
 }
 

@@ -27,7 +27,7 @@ pub fn parse(source: &dyn ReadAt, options: &Options) -> Layout {
     // No parser is meant to panic; one that does is not to take a file system down with it.
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let outcome = run(&mut reader, &mut builder);
-        builder.tidy();
+        builder.finish();
         outcome
     }))
     .unwrap_or_else(|_| {

@@ -302,7 +302,7 @@ pub(crate) mod tests {
                 3495,
                 Content::Records {
                     stride: 20,
-                    fields: vec![field(0, 12, 0), field(12, 6, 1)],
+                    fields: [field(0, 12, 0), field(12, 6, 1)].into(),
                 },
             )],
         )

@@ -14,6 +14,9 @@ const MAX_BLOCKS: usize = 256;
 /// No structure that is read in one piece is longer.
 pub(crate) const MAX_STRUCTURE: u64 = 1 << 20;
 
+/// A vector that grows holds twice what it needs, and while it moves what it had as well.
+pub(crate) const GROWTH: usize = 3;
+
 /// The one way from a parser to the bytes of a file.
 pub(crate) struct Reader<'a> {
     source: &'a dyn ReadAt,

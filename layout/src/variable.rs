@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::reader::GROWTH;
+
 /// How the bits of an element are to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -96,7 +98,7 @@ impl Variable {
 
     /// Memory that the variable takes, roughly.
     pub(crate) fn cost(&self) -> usize {
-        2 * size_of::<Self>()
+        GROWTH * size_of::<Self>()
             + self.path.len()
             + 8 * (self.shape.len() + self.chunk.as_ref().map_or(0, Vec::len))
             + self.fill.as_ref().map_or(0, Vec::len)

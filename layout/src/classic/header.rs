@@ -1,7 +1,7 @@
 //! The header of a classic file, read as a stream.
 
 use crate::Error;
-use crate::reader::Reader;
+use crate::reader::{GROWTH, Reader};
 use crate::variable::{ByteOrder, Element, ElementKind};
 
 const DIMENSIONS: u64 = 0x0a;
@@ -61,7 +61,7 @@ pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Header, Error> {
     let mut dimensions = Vec::new();
     for _ in 0..stream.list(DIMENSIONS)? {
         stream.name()?;
-        stream.reader.charge(16)?;
+        stream.reader.charge(GROWTH * 8)?;
         dimensions.push(stream.count()?);
     }
     stream.attributes(false)?;
@@ -70,7 +70,7 @@ pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Header, Error> {
         let variable = stream.variable()?;
         stream
             .reader
-            .charge(2 * size_of::<HeaderVariable>() + variable.name.len() + 8)?;
+            .charge(GROWTH * size_of::<HeaderVariable>() + variable.name.len() + 8)?;
         variables.push(variable);
     }
     Ok(Header {

@@ -3,7 +3,7 @@
 use super::header::{Header, HeaderVariable};
 use crate::builder::Builder;
 use crate::extent::{Content, Field, LayoutExtent};
-use crate::reader::Reader;
+use crate::reader::{GROWTH, Reader};
 use crate::variable::bytes;
 use crate::{Error, Variable};
 
@@ -42,7 +42,7 @@ pub(crate) fn place(
         };
         let len = bytes(variable.element.width, inner);
         let begin = variable.begin;
-        reader.charge(size_of::<Slab>() * 2)?;
+        reader.charge(GROWTH * (size_of::<Slab>() + size_of::<Field>()))?;
         let number = builder.variable(
             reader,
             Variable {
@@ -168,7 +168,10 @@ fn records(
             } else {
                 count.saturating_mul(stride)
             },
-            content: Content::Records { stride, fields },
+            content: Content::Records {
+                stride,
+                fields: fields.into(),
+            },
         },
     )
 }

@@ -30,7 +30,7 @@ use std::collections::{HashSet, VecDeque};
 
 use crate::builder::Builder;
 use crate::parse::Outcome;
-use crate::reader::Reader;
+use crate::reader::{GROWTH, Reader};
 use crate::{Error, Format};
 use file::File;
 use group::Link;
@@ -61,7 +61,7 @@ pub(crate) fn parse(
                 format!("{path}/{}", link.name)
             };
             // What remembers the address stays counted.
-            file.reader.charge(link_cost(&path) + 32)?;
+            file.reader.charge(link_cost(&path) + GROWTH * 16)?;
             queue.push_back((link.address, path));
             Ok(())
         });
@@ -89,7 +89,7 @@ pub(crate) fn parse(
 }
 
 fn link_cost(path: &str) -> usize {
-    2 * size_of::<(u64, String)>() + path.len()
+    GROWTH * size_of::<(u64, String)>() + path.len()
 }
 
 /// Takes in one object: a dataset, or the links of a group. Tells whether a NetCDF library has
