@@ -4,16 +4,19 @@
 Needs the Python environment of tests/scripts/setup.sh, ncgen (netcdf-bin), and for PnetCDF
 libpnetcdf-dev and openmpi-bin; PNETCDF may name a directory where they are unpacked.
 
-    make_samples.py [name of a sample ...]
+    make_samples.py [-o DIRECTORY] [name of a sample ...]
+
+The large ones are made when they are named and are not kept here; SHALE_LAYOUT_SAMPLES tells
+the test where they are.
 """
 
+import argparse
 import json
 import os
 import pathlib
 import shutil
 import struct
 import subprocess
-import sys
 import tempfile
 
 import h5py
@@ -23,7 +26,6 @@ import scipy.io
 import xarray
 
 HERE = pathlib.Path(__file__).resolve().parent
-SAMPLES = HERE / "samples"
 KINDS = {"i": "int", "u": "uint", "f": "float", "S": "char", "V": "opaque", "b": "int"}
 RNG = np.random.default_rng(4711)
 
@@ -244,8 +246,9 @@ def hdf5_variables(path):
             # Elements are compared as the file has them.
             expected["data"] = one[...].tobytes().hex()
         if one.chunks:
-            chunks = [one.id.get_chunk_info(i) for i in range(one.id.get_num_chunks())]
-            expected["chunks"] = [[c.byte_offset, c.size] for c in chunks[::len(chunks) // 50 + 1]]
+            count = one.id.get_num_chunks()
+            chunks = [one.id.get_chunk_info(i) for i in range(0, count, count // 50 + 1)]
+            expected["chunks"] = [[c.byte_offset, c.size] for c in chunks]
             if one.id.get_create_plist().get_nfilters() > 0:
                 expected["filtered"] = True
         elif one.id.get_offset() is not None:
@@ -450,6 +453,18 @@ def h5_shrunk(file):
     one.resize((7, 4))
 
 
+def large_arrays(file):
+    """Data blocks with pages; a tree of three levels; tables of tables in a heap."""
+    file.create_dataset("grown", data=values("u1", 200000), chunks=(1,), maxshape=(None,))
+    late = file.create_dataset("late", (200000,), "u1", chunks=(1,), maxshape=(None,))
+    late[150000:150100] = values("u1", 100)
+    file.create_dataset("tree", data=values("u1", 100, 90), chunks=(1, 1), maxshape=(None, None))
+    file.create_group("hub")
+    for i in range(30000):
+        file[f"group/another_rather_long_name_{i:06}"] = file["hub"]
+    file["group/needle"] = values("f8", 5)
+
+
 def npy(path):
     data = values("<f4", 4, 6)
     np.save(path, data)
@@ -538,21 +553,31 @@ MAKERS = {
     "images.fits": ("fits", fits),
 }
 
+LARGE = {
+    "large_arrays.h5": ("hdf5", hdf5(large_arrays, libver="latest")),
+    "large_old.h5": ("hdf5", hdf5(large_arrays, libver=("earliest", "v110"))),
+}
+
 
 def main():
-    SAMPLES.mkdir(exist_ok=True)
-    record = SAMPLES / "expected.json"
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("-o", type=pathlib.Path, default=HERE / "samples")
+    arguments.add_argument("names", nargs="*")
+    arguments = arguments.parse_args()
+    directory = arguments.o
+    directory.mkdir(exist_ok=True)
+    record = directory / "expected.json"
     expected = json.loads(record.read_text()) if record.exists() else {}
-    for name in sys.argv[1:] or MAKERS:
-        kind, make = MAKERS[name]
+    for name in arguments.names or MAKERS:
+        kind, make = (MAKERS | LARGE)[name]
         with tempfile.TemporaryDirectory() as work:
             found = make(os.path.join(work, name))
             if found is None:
                 print(f"{name}: left as it is, what makes it is not installed")
                 continue
-            shutil.copyfile(os.path.join(work, name), SAMPLES / name)
+            shutil.copyfile(os.path.join(work, name), directory / name)
         expected[name] = {"format": kind, "variables": found}
-        print(f"{name}: {(SAMPLES / name).stat().st_size} bytes, {len(found)} variables")
+        print(f"{name}: {(directory / name).stat().st_size} bytes, {len(found)} variables")
     lines = [f"{json.dumps(name)}: {json.dumps(expected[name])}" for name in sorted(expected)]
     record.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 

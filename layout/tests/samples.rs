@@ -10,7 +10,11 @@ use shale_layout::{
     ByteOrder, Coding, Content, ElementKind, Layout, Meaning, Options, Variable, describe, parse,
 };
 
+/// The samples that are kept here, or those at another place.
 fn directory() -> PathBuf {
+    if let Some(other) = std::env::var_os("SHALE_LAYOUT_SAMPLES") {
+        return other.into();
+    }
     [env!("CARGO_MANIFEST_DIR"), "tests", "samples"]
         .iter()
         .collect()

@@ -98,7 +98,7 @@ pub(crate) fn read(
         if number < listed {
             for _ in 0..blocks {
                 if let Some(block) = pointers.address(file.offsets)? {
-                    array.block(file, sink, block, len, first, None)?;
+                    array.block(file, sink, block, len, first, &|_| true)?;
                 }
                 first = first.saturating_add(len);
             }
@@ -157,7 +157,8 @@ impl Array {
         let signature = file.read(address, 4)?;
         Fields::new("extensible array super block", &signature).expect(b"EASB")?;
         let start = address.saturating_add(6 + offsets + self.offset_width);
-        // If blocks have pages, a bit for each says whether it was written.
+        // If blocks have pages, a bit for each says whether it was written. There is room for
+        // whole bytes per block, but the bits of a block follow those of the one before.
         let pages = if len > self.page { len / self.page } else { 0 };
         let bitmap_len = pages.div_ceil(8);
         let bitmaps = blocks.saturating_mul(bitmap_len);
@@ -165,18 +166,21 @@ impl Array {
         let at = start.saturating_add(bitmaps);
         let pointers = file.read(at, blocks.saturating_mul(offsets))?;
         let mut pointers = Fields::new("extensible array super block", &pointers);
-        let mut bits = Fields::new("extensible array super block", &bitmap);
         for number in 0..blocks {
-            let written = bits.take(bitmap_len as usize)?;
             if let Some(block) = pointers.address(file.offsets)? {
                 let first = first.saturating_add(number.saturating_mul(len));
-                self.block(file, sink, block, len, first, Some(written))?;
+                let written = |page: u64| {
+                    let bit = number * pages + page;
+                    let byte = bitmap.get((bit / 8) as usize).copied().unwrap_or(0u8);
+                    byte & (0x80u8 >> (bit % 8)) != 0
+                };
+                self.block(file, sink, block, len, first, &written)?;
             }
         }
         Ok(())
     }
 
-    /// A data block, in pages if `written` has a bit for each.
+    /// A data block; `written` tells for each of its pages, if it has any, whether it was.
     fn block(
         &self,
         file: &mut File<'_, '_>,
@@ -184,23 +188,22 @@ impl Array {
         address: u64,
         len: u64,
         first: u64,
-        written: Option<&[u8]>,
+        written: &dyn Fn(u64) -> bool,
     ) -> Result<(), Error> {
         let signature = file.read(address, 4)?;
         Fields::new("extensible array block", &signature).expect(b"EADB")?;
         let prefix = 6 + file.offsets as u64 + self.offset_width;
         let start = address.saturating_add(prefix);
-        let Some(written) = written.filter(|_| len > self.page) else {
+        if len <= self.page {
             return self.entries(file, sink, start, len, first);
-        };
+        }
         // A checksum ends the prefix and each page.
         let page_len = self
             .page
             .saturating_mul(u64::from(self.width))
             .saturating_add(4);
         for number in 0..len / self.page {
-            let byte = written.get((number / 8) as usize).copied().unwrap_or(0);
-            if byte & (0x80 >> (number % 8)) != 0 {
+            if written(number) {
                 let at = start
                     .saturating_add(4)
                     .saturating_add(number.saturating_mul(page_len));
