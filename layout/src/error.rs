@@ -77,6 +77,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether a longer file might not have it.
+    pub(crate) fn is_about_len(&self) -> bool {
+        matches!(self, Self::OutOfFile { .. })
+    }
+
     /// Whether parsing anything further is pointless.
     pub(crate) fn is_final(&self) -> bool {
         matches!(

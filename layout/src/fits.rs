@@ -28,7 +28,8 @@ pub(crate) fn parse(reader: &mut Reader<'_>, builder: &mut Builder) -> Result<Ou
         number += 1;
     }
     Ok(Outcome {
-        format: Format::Fits,
+        format: Some(Format::Fits),
+        marked_open: false,
         problem,
         // Another unit may follow.
         follows_len: true,

@@ -39,6 +39,7 @@ impl Format {
     }
 }
 
+/// What an HDF5 superblock begins with.
 pub(crate) const HDF5_SIGNATURE: &[u8; 8] = b"\x89HDF\r\n\x1a\n";
 
 /// Where an HDF5 superblock is looked for: at the start, and behind user blocks up to this one.

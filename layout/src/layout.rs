@@ -22,6 +22,7 @@ pub struct Layout {
     pub(crate) problem: Option<Error>,
     /// Whether another length of the file would have given another layout.
     pub(crate) follows_len: bool,
+    pub(crate) marked_open: bool,
 }
 
 impl Layout {
@@ -65,6 +66,13 @@ impl Layout {
     #[must_use]
     pub fn problem(&self) -> Option<&Error> {
         self.problem.as_ref()
+    }
+
+    /// Whether the file itself says that a writer has it open, as HDF5 does from version 2 of
+    /// its superblock on: what it holds then need not be consistent.
+    #[must_use]
+    pub fn is_marked_open(&self) -> bool {
+        self.marked_open
     }
 
     /// Whether a write of `range`, after which the file has `len` bytes, may have changed the

@@ -69,7 +69,8 @@ pub(crate) fn parse(reader: &mut Reader<'_>, builder: &mut Builder) -> Result<Ou
         },
     )?;
     Ok(Outcome {
-        format: Format::Npy,
+        format: Some(Format::Npy),
+        marked_open: false,
         problem: None,
         follows_len: false,
     })

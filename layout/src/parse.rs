@@ -3,17 +3,22 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::builder::Builder;
-use crate::format::{Format, HDF5_SIGNATURE, detect, user_blocks};
+use crate::format::{Format, HDF5_SIGNATURE, MAX_USER_BLOCK, detect, user_blocks};
 use crate::reader::Reader;
 use crate::{Error, Layout, Options, ReadAt, classic, fits, hdf5, npy};
 
+/// In a file of this length, more bytes do not change the format.
+const DECIDED: u64 = MAX_USER_BLOCK + HDF5_SIGNATURE.len() as u64;
+
 /// What a parser has to say about a file besides variables and extents.
 pub(crate) struct Outcome {
-    pub(crate) format: Format,
+    pub(crate) format: Option<Format>,
     /// What it left out, if anything.
     pub(crate) problem: Option<Error>,
     /// Whether it made use of the length of the file.
     pub(crate) follows_len: bool,
+    /// Whether the file says that a writer has it open.
+    pub(crate) marked_open: bool,
 }
 
 /// Finds out what the bytes of `source` mean. Never fails: a file that is not understood has a
@@ -34,19 +39,22 @@ pub fn parse(source: &dyn ReadAt, options: &Options) -> Layout {
         builder = Builder::new(end);
         Err(Error::Panicked)
     });
-    let (format, problem, follows_len) = match outcome {
-        Ok(outcome) => (Some(outcome.format), outcome.problem, outcome.follows_len),
+    let outcome = outcome.unwrap_or_else(|error| Outcome {
+        format: None,
+        problem: Some(error),
         // A file too short to say what it is may say so when it is longer.
-        Err(error) => (None, Some(error), true),
-    };
+        follows_len: file_len < DECIDED,
+        marked_open: false,
+    });
     Layout {
-        format,
+        format: outcome.format,
         file_len,
-        follows_len: follows_len || builder.cut,
+        follows_len: outcome.follows_len || builder.cut,
+        marked_open: outcome.marked_open,
         variables: builder.variables,
         extents: builder.extents,
         parsed: reader.into_parsed(),
-        problem,
+        problem: outcome.problem,
     }
 }
 
@@ -64,13 +72,14 @@ fn run(reader: &mut Reader<'_>, builder: &mut Builder) -> Result<Outcome, Error>
         }
     };
     match (result, format) {
-        (Err(error), Some(format)) => {
+        (Err(error), Some(_)) => {
             builder.extents.clear();
             builder.variables.clear();
             Ok(Outcome {
                 format,
+                follows_len: error.is_about_len(),
+                marked_open: false,
                 problem: Some(error),
-                follows_len: true,
             })
         }
         (result, _) => result,

@@ -242,6 +242,7 @@ pub(crate) mod tests {
             parsed: crate::Ranges::default(),
             problem: None,
             follows_len: false,
+            marked_open: false,
         }
     }
 

@@ -316,8 +316,19 @@ fn only_writes_to_bytes_that_were_parsed_make_a_layout_stale() {
     let data = layout.extents()[0].offset;
     assert!(layout.is_stale_after(&(4..8), len));
     assert!(!layout.is_stale_after(&(data..len), len));
-    // Another record changes the shape.
+    // Another record changes the shape, except that of a file which is known to grow.
     assert!(layout.is_stale_after(&(len..len + 100), len + 100));
+    let growing = Options {
+        growing: true,
+        ..Options::default()
+    };
+    let layout = parse(&file, &growing);
+    assert!(!layout.is_stale_after(&(len..len + 100), len + 100));
+    // Text that gets longer stays text, a file of a few bytes may become anything.
+    let long = parse(&vec![b'a'; 70_000], &growing);
+    assert!(!long.is_stale_after(&(70_000..70_001), 70_001));
+    let short = parse(&vec![b'a'; 7], &growing);
+    assert!(short.is_stale_after(&(7..8), 8));
 }
 
 #[test]
@@ -344,4 +355,14 @@ fn grib_and_text_and_nothing_are_opaque() {
         assert_eq!(layout.extents(), []);
         assert_eq!(layout.pieces(0..10).count(), 1);
     }
+}
+
+#[test]
+fn the_mark_of_a_writer_is_seen() {
+    let mut file = sample("latest.h5");
+    assert!(!parse(&file, &Options::default()).is_marked_open());
+    file[11] |= 1;
+    let layout = parse(&file, &Options::default());
+    assert!(layout.is_marked_open());
+    assert!(!layout.extents().is_empty());
 }

@@ -21,9 +21,12 @@ pub(crate) fn parse(reader: &mut Reader<'_>, builder: &mut Builder) -> Result<Ou
         _ => Format::Cdf5,
     };
     let (problem, records) = place::place(reader, builder, header)?;
+    // In a growing file the records have no end: only their number as of now depends on it.
+    let growing = builder.end() > reader.len();
     Ok(Outcome {
-        format,
+        format: Some(format),
+        marked_open: false,
         problem,
-        follows_len: records,
+        follows_len: records && !growing,
     })
 }

@@ -13,6 +13,8 @@ pub(crate) struct File<'a, 'b> {
     pub(crate) offsets: usize,
     /// Bytes of a length.
     pub(crate) lengths: usize,
+    /// Whether the superblock says that a writer has the file open.
+    pub(crate) marked_open: bool,
 }
 
 impl<'a, 'b> File<'a, 'b> {
@@ -22,12 +24,12 @@ impl<'a, 'b> File<'a, 'b> {
         let mut fields = Fields::new("superblock", &head);
         fields.expect(HDF5_SIGNATURE)?;
         let version = fields.u8()?;
-        let (offsets, lengths) = match version {
+        let (offsets, lengths, flags) = match version {
             0 | 1 => {
                 fields.skip(4)?;
-                (fields.u8()?, fields.u8()?)
+                (fields.u8()?, fields.u8()?, 0)
             }
-            2 | 3 => (fields.u8()?, fields.u8()?),
+            2 | 3 => (fields.u8()?, fields.u8()?, fields.u8()?),
             _ => {
                 return Err(Error::Unsupported {
                     what: "superblock version",
@@ -48,6 +50,7 @@ impl<'a, 'b> File<'a, 'b> {
             base,
             offsets: usize::from(offsets),
             lengths: usize::from(lengths),
+            marked_open: flags & 1 != 0,
         };
         // Behind fixed fields: base, extension or free space, end of file, and then either the
         // root's header or the driver block and the root's entry (name, header).

@@ -82,9 +82,10 @@ pub(crate) fn parse(
         }
     }
     Ok(Outcome {
-        format,
+        format: Some(format),
+        follows_len: problem.as_ref().is_some_and(Error::is_about_len),
+        marked_open: file.marked_open,
         problem,
-        follows_len: false,
     })
 }
 

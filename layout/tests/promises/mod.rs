@@ -1,11 +1,11 @@
 //! What every layout keeps, whatever the file.
+#![allow(dead_code)]
 
 use std::time::{Duration, Instant};
 
 use shale_layout::{Content, Error, Layout, Options, describe, parse};
 
 /// All sample files, with their names.
-#[allow(dead_code)]
 pub(crate) fn samples() -> Vec<(String, Vec<u8>)> {
     let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/samples");
     let mut samples: Vec<_> = std::fs::read_dir(directory)
