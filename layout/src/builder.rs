@@ -1,0 +1,176 @@
+//! Makes sorted, disjoint extents of whatever a parser found.
+
+use crate::extent::{Content, LayoutExtent};
+use crate::reader::{GROWTH, Reader};
+use crate::{Error, Variable};
+
+/// What is counted for an extent.
+const EXTENT_COST: usize = GROWTH * size_of::<LayoutExtent>();
+
+/// Collects variables and extents, in any order and without trust.
+pub(crate) struct Builder {
+    pub(crate) variables: Vec<Variable>,
+    pub(crate) extents: Vec<LayoutExtent>,
+    /// Extents are cut here.
+    end: u64,
+    /// Whether one was.
+    pub(crate) cut: bool,
+    /// Extents at the last tidying.
+    tidy: usize,
+}
+
+impl Builder {
+    pub(crate) fn new(end: u64) -> Self {
+        Self {
+            variables: Vec::new(),
+            extents: Vec::new(),
+            end: end.min(i64::MAX as u64),
+            cut: false,
+            tidy: 0,
+        }
+    }
+
+    /// Where extents are cut.
+    pub(crate) fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Adds a variable and says where it is in the list.
+    pub(crate) fn variable(
+        &mut self,
+        reader: &mut Reader<'_>,
+        variable: Variable,
+    ) -> Result<u32, Error> {
+        reader.charge(variable.cost())?;
+        let number = u32::try_from(self.variables.len()).map_err(|_| Error::Malformed {
+            what: "number of variables",
+            found: self.variables.len() as u64,
+        })?;
+        self.variables.push(variable);
+        Ok(number)
+    }
+
+    /// Adds an extent. What lies outside the file is cut off.
+    pub(crate) fn place(
+        &mut self,
+        reader: &mut Reader<'_>,
+        mut extent: LayoutExtent,
+    ) -> Result<(), Error> {
+        let room = self.end.saturating_sub(extent.offset);
+        if extent.len > room {
+            extent.len = room;
+            self.cut = true;
+        }
+        if extent.len == 0 {
+            return Ok(());
+        }
+        if let Some(last) = self.extents.last_mut()
+            && follows(last, &extent)
+        {
+            last.len += extent.len;
+            return Ok(());
+        }
+        let cost = cost(&extent);
+        if reader.charge(cost).is_err() {
+            // Chunks listed in another order than they lie in may still melt together.
+            reader.release(cost);
+            let before = self.extents.len();
+            if before >= self.tidy.saturating_mul(2) {
+                self.tidy();
+                reader.release((before - self.extents.len()) * EXTENT_COST);
+                self.tidy = self.extents.len();
+            }
+            reader.charge(cost)?;
+        }
+        self.extents.push(extent);
+        Ok(())
+    }
+
+    /// Sorts, drops whatever overlaps an extent before it, melts what fits together.
+    pub(crate) fn tidy(&mut self) {
+        self.extents.sort_unstable_by_key(key);
+        let mut kept: usize = 0;
+        for at in 0..self.extents.len() {
+            let previous = kept.checked_sub(1).and_then(|last| self.extents.get(last));
+            let Some(extent) = self.extents.get(at) else {
+                break;
+            };
+            match previous {
+                Some(previous) if extent.offset < previous.end() => continue,
+                Some(previous) if follows(previous, extent) => {
+                    let len = extent.len;
+                    if let Some(previous) = self.extents.get_mut(kept - 1) {
+                        previous.len += len;
+                    }
+                }
+                _ => {
+                    self.extents.swap(kept, at);
+                    kept += 1;
+                }
+            }
+        }
+        self.extents.truncate(kept);
+    }
+
+    /// Gives back what was taken in advance.
+    pub(crate) fn finish(&mut self) {
+        self.tidy();
+        self.extents.shrink_to_fit();
+        self.variables.shrink_to_fit();
+    }
+}
+
+fn cost(extent: &LayoutExtent) -> usize {
+    let fields = match &extent.content {
+        Content::Records { fields, .. } => std::mem::size_of_val(&**fields),
+        _ => 0,
+    };
+    EXTENT_COST + fields
+}
+
+/// Order of extents: by place, then by variable, so that what is dropped does not depend on the
+/// order in which extents were found.
+fn key(extent: &LayoutExtent) -> (u64, u32, u64, u64) {
+    let (variable, number) = match &extent.content {
+        Content::Array { variable } => (*variable, 0),
+        Content::Chunks {
+            variable, first, ..
+        } => (*variable, *first),
+        Content::Filtered { variable, .. } => (*variable, u64::MAX),
+        Content::Records { .. } => (u32::MAX, 0),
+    };
+    (extent.offset, variable, number, extent.len)
+}
+
+/// Whether `next` continues `extent` in the file and in meaning.
+fn follows(extent: &LayoutExtent, next: &LayoutExtent) -> bool {
+    if extent.end() != next.offset {
+        return false;
+    }
+    match (&extent.content, &next.content) {
+        (
+            Content::Chunks {
+                variable,
+                first,
+                chunk_len,
+            },
+            Content::Chunks {
+                variable: other,
+                first: next_first,
+                ..
+            },
+        ) => {
+            variable == other
+                && extent.len.is_multiple_of(*chunk_len)
+                && first.checked_add(extent.len / chunk_len) == Some(*next_first)
+        }
+        (
+            Content::Filtered { variable, coding },
+            Content::Filtered {
+                variable: other,
+                coding: next_coding,
+            },
+        ) => variable == other && coding == next_coding,
+        _ => false,
+    }
+}

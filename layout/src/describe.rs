@@ -1,0 +1,147 @@
+//! A layout as text for people.
+
+use std::fmt::Write as _;
+
+use crate::extent::Content;
+use crate::{ByteOrder, ElementKind, Layout, Variable};
+
+/// A table of the variables, and how much of the file is understood.
+#[must_use]
+pub fn describe(layout: &Layout) -> String {
+    let mut text = String::new();
+    let format = layout.format().map_or("opaque", |format| format.name());
+    let understood = layout.understood_bytes().min(layout.file_len());
+    let share = if layout.file_len() == 0 {
+        0.0
+    } else {
+        100.0 * understood as f64 / layout.file_len() as f64
+    };
+    let _ = writeln!(
+        text,
+        "{format}, {} bytes, {share:.1} % in variables",
+        layout.file_len()
+    );
+    if let Some(problem) = layout.problem() {
+        let _ = writeln!(text, "not all of it is understood: {problem}");
+    }
+    let mut rows =
+        vec![["VARIABLE", "TYPE", "SHAPE", "STORED", "OFFSET", "BYTES"].map(String::from)];
+    for (variable, place) in layout.variables().iter().zip(places(layout)) {
+        rows.push([
+            visible(&variable.path),
+            kind(variable),
+            dimensions(&variable.shape),
+            stored(variable, &place),
+            place.first.map_or("-".into(), |offset| offset.to_string()),
+            place.bytes.to_string(),
+        ]);
+    }
+    if rows.len() > 1 {
+        text.push('\n');
+        table(&mut text, &rows);
+    }
+    text
+}
+
+/// How much of a variable is in the file, and where that begins.
+#[derive(Clone, Default)]
+struct Place {
+    first: Option<u64>,
+    bytes: u64,
+}
+
+impl Place {
+    fn add(&mut self, offset: u64, bytes: u64) {
+        self.first = Some(self.first.map_or(offset, |first| first.min(offset)));
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+}
+
+fn places(layout: &Layout) -> Vec<Place> {
+    let mut places = vec![Place::default(); layout.variables().len()];
+    let mut add = |variable: u32, offset, bytes| {
+        if let Some(place) = places.get_mut(variable as usize) {
+            place.add(offset, bytes);
+        }
+    };
+    for extent in layout.extents() {
+        match &extent.content {
+            Content::Array { variable }
+            | Content::Chunks { variable, .. }
+            | Content::Filtered { variable, .. } => add(*variable, extent.offset, extent.len),
+            Content::Records { stride, fields } => {
+                for field in fields {
+                    let slabs = extent.len.saturating_sub(field.offset).div_ceil(*stride);
+                    let bytes = slabs.saturating_mul(field.len);
+                    add(field.variable, extent.offset + field.offset, bytes);
+                }
+            }
+        }
+    }
+    places
+}
+
+fn kind(variable: &Variable) -> String {
+    let element = variable.element;
+    let bits = u64::from(element.width) * 8;
+    let name = match element.kind {
+        ElementKind::Int => format!("int{bits}"),
+        ElementKind::Uint => format!("uint{bits}"),
+        ElementKind::Float => format!("float{bits}"),
+        ElementKind::Char => format!("char[{}]", element.width),
+        ElementKind::Opaque => format!("opaque[{}]", element.width),
+    };
+    match (element.order, element.width) {
+        (ByteOrder::Big, 2..) if element.kind != ElementKind::Char => format!("{name} big"),
+        _ => name,
+    }
+}
+
+fn stored(variable: &Variable, place: &Place) -> String {
+    let mut text = match &variable.chunk {
+        Some(chunk) => format!("chunks {}", dimensions(chunk)),
+        None if variable.interleaved => "records".into(),
+        None if place.first.is_none() => "-".into(),
+        None => "contiguous".into(),
+    };
+    if !variable.filters.is_empty() {
+        let _ = write!(text, " {}", visible(&variable.filters.join("+")));
+    }
+    text
+}
+
+fn dimensions(shape: &[u64]) -> String {
+    if shape.is_empty() {
+        return "scalar".into();
+    }
+    let extents: Vec<_> = shape.iter().map(u64::to_string).collect();
+    extents.join("x")
+}
+
+/// Names come from the file: nothing in them may reach a terminal as a command.
+fn visible(name: &str) -> String {
+    name.chars()
+        .map(|letter| if letter.is_control() { '?' } else { letter })
+        .collect()
+}
+
+fn table(text: &mut String, rows: &[[String; 6]]) {
+    let mut widths = [0; 6];
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    for row in rows {
+        let mut line = String::new();
+        for (column, (cell, &width)) in row.iter().zip(&widths).enumerate() {
+            if column >= 4 {
+                let _ = write!(line, "{cell:>width$}  ");
+            } else {
+                let _ = write!(line, "{cell:<width$}  ");
+            }
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+}

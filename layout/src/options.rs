@@ -1,0 +1,35 @@
+//! What a caller allows a parser.
+
+use std::time::Duration;
+
+/// What one parse may cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Bytes that may be read, those read again included.
+    pub read_bytes: u64,
+    /// Wall time.
+    pub time: Duration,
+    /// Memory for the result and for what finding it takes. A block cache of 1 MiB and one
+    /// structure of at most 1 MiB come on top.
+    pub structure_bytes: usize,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self {
+            read_bytes: 64 << 20,
+            time: Duration::from_secs(2),
+            structure_bytes: 14 << 20,
+        }
+    }
+}
+
+/// How to parse.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// What it may cost.
+    pub budget: Budget,
+    /// The file is still being written: extents may lie behind its present end, and records may
+    /// follow without end. Otherwise every extent is cut at the length of the file.
+    pub growing: bool,
+}

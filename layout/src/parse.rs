@@ -1,0 +1,102 @@
+//! Finds the format and runs its parser.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::builder::Builder;
+use crate::format::{Format, HDF5_SIGNATURE, MAX_USER_BLOCK, detect, user_blocks};
+use crate::reader::Reader;
+use crate::{Error, Layout, Options, ReadAt, classic, fits, hdf5, npy};
+
+/// In a file of this length, more bytes do not change the format.
+const DECIDED: u64 = MAX_USER_BLOCK + HDF5_SIGNATURE.len() as u64;
+
+/// What a parser has to say about a file besides variables and extents.
+pub(crate) struct Outcome {
+    pub(crate) format: Option<Format>,
+    /// What it left out, if anything.
+    pub(crate) problem: Option<Error>,
+    /// Whether it made use of the length of the file.
+    pub(crate) follows_len: bool,
+    /// Whether the file says that a writer has it open.
+    pub(crate) marked_open: bool,
+}
+
+/// Finds out what the bytes of `source` mean. Never fails: a file that is not understood has a
+/// layout without extents, and [`Layout::problem`] says why.
+#[must_use]
+pub fn parse(source: &dyn ReadAt, options: &Options) -> Layout {
+    let mut reader = Reader::new(source, options.budget);
+    let file_len = reader.len();
+    let end = if options.growing { u64::MAX } else { file_len };
+    let mut builder = Builder::new(end);
+    // No parser is meant to panic; one that does is not to take a file system down with it.
+    let outcome = catch_unwind(AssertUnwindSafe(|| {
+        let outcome = run(&mut reader, &mut builder);
+        builder.finish();
+        outcome
+    }))
+    .unwrap_or_else(|_| {
+        builder = Builder::new(end);
+        Err(Error::Panicked)
+    });
+    let outcome = outcome.unwrap_or_else(|error| Outcome {
+        format: None,
+        problem: Some(error),
+        // A file too short to say what it is may say so when it is longer.
+        follows_len: file_len < DECIDED,
+        marked_open: false,
+    });
+    Layout {
+        format: outcome.format,
+        file_len,
+        follows_len: outcome.follows_len || builder.cut,
+        marked_open: outcome.marked_open,
+        variables: builder.variables,
+        extents: builder.extents,
+        parsed: reader.into_parsed(),
+        problem: outcome.problem,
+    }
+}
+
+fn run(reader: &mut Reader<'_>, builder: &mut Builder) -> Result<Outcome, Error> {
+    let head = reader.read(0, reader.len().min(16))?;
+    let format = detect(&head);
+    let result = match format {
+        Some(Format::Cdf1 | Format::Cdf2 | Format::Cdf5) => classic::parse(reader, builder),
+        Some(Format::Npy) => npy::parse(reader, builder),
+        Some(Format::Fits) => fits::parse(reader, builder),
+        Some(Format::Hdf5 | Format::NetCdf4) => hdf5::parse(reader, builder, 0),
+        None => {
+            let base = user_block(reader)?.ok_or(Error::NotRecognised)?;
+            hdf5::parse(reader, builder, base)
+        }
+    };
+    match (result, format) {
+        (Err(error), Some(_)) => {
+            builder.extents.clear();
+            builder.variables.clear();
+            Ok(Outcome {
+                format,
+                follows_len: error.is_about_len(),
+                marked_open: false,
+                problem: Some(error),
+            })
+        }
+        (result, _) => result,
+    }
+}
+
+/// Looks for HDF5 behind a user block.
+fn user_block(reader: &mut Reader<'_>) -> Result<Option<u64>, Error> {
+    for at in user_blocks() {
+        if reader.len() < at + HDF5_SIGNATURE.len() as u64 {
+            break;
+        }
+        let mut found = [0; 8];
+        reader.read_into(at, &mut found)?;
+        if &found == HDF5_SIGNATURE {
+            return Ok(Some(at));
+        }
+    }
+    Ok(None)
+}
