@@ -74,7 +74,7 @@ impl Control {
     }
 
     /// Waits for a cycle that begins after this call and is durable.
-    fn run(&self) -> Result<(), Error> {
+    pub(crate) fn run(&self) -> Result<(), Error> {
         let mut state = self.state.lock();
         let ticket = state.begun + 1;
         state.requested = true;
@@ -279,7 +279,7 @@ impl Inner {
             }
             if let Err(e) = kv.sync(kv.version()) {
                 tracing::warn!("the index could not be synced, it will be tried again: {e}");
-            } else if let Err(e) = self.clean_up(encoder) {
+            } else if let Err(e) = self.clean_up() {
                 tracing::warn!("cleaning up is put off: {e}");
             }
         }
@@ -309,7 +309,7 @@ impl Inner {
                     .as_ref()
                     .is_none_or(|frozen| flushed.iter().any(|f| Arc::ptr_eq(&f.frozen, frozen)))
         });
-        if flushed.is_empty() && !(whole && state.times_dirty) {
+        if flushed.is_empty() && !(whole && state.has_news()) {
             if state.is_clean() {
                 self.forget_dirty(file.ino, &mut state);
             }
@@ -373,6 +373,7 @@ impl Inner {
                     self.release(&file, &mut state, done);
                 }
                 state.times_dirty = false;
+                state.committed_size = state.size;
             }
             Err(error) => {
                 tracing::warn!(
@@ -471,14 +472,7 @@ impl Inner {
             return Err(Error::Poisoned);
         };
         let folded = map.fold(&self.frames, encoder, avoid)?;
-        if let Some((pack, source)) = self.frames.packs.sync().pop() {
-            let path = crate::pack::PackId(pack).path();
-            return Err(Error::Io {
-                action: "sync",
-                path,
-                source,
-            });
-        }
+        self.frames.packs.make_durable(&folded.pins)?;
         let commit = DataCommit {
             map: MapChange::Fold(folded.root.clone()),
             packs: folded.packs.clone(),

@@ -160,7 +160,12 @@ impl File {
 impl FileState {
     /// Nothing in memory that the index does not have.
     pub(crate) fn is_clean(&self) -> bool {
-        self.chunks.is_empty() && self.ready.is_empty() && !self.times_dirty
+        self.chunks.is_empty() && self.ready.is_empty() && !self.has_news()
+    }
+
+    /// Whether size or times are newer than those in the index.
+    pub(crate) fn has_news(&self) -> bool {
+        self.times_dirty || self.size != self.committed_size
     }
 
     /// Bytes in memory that are not committed.

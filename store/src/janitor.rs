@@ -26,18 +26,12 @@ const LIVE_PERCENT_FULL: u64 = 90;
 
 impl Inner {
     /// Runs after a cycle that made everything durable.
-    pub(crate) fn clean_up(&self, encoder: &mut FrameEncoder) -> Result<(), Error> {
+    pub(crate) fn clean_up(&self) -> Result<(), Error> {
         if let Some(catalog) = &self.catalog {
             catalog.maintain()?;
         }
         self.purge_orphans()?;
         self.delete_dead_packs()?;
-        if let Some(pack) = self.worst_pack()? {
-            self.rewrite(pack, encoder)?;
-            self.delete_dead_packs()?;
-            // There may be more like it.
-            self.frames.packs.note_shrunk();
-        }
         Ok(())
     }
 
@@ -101,16 +95,16 @@ impl Inner {
         Ok(())
     }
 
-    /// The sealed pack with the most dead bytes, if it is worth rewriting.
-    fn worst_pack(&self) -> Result<Option<u64>, Error> {
-        if !self.frames.packs.take_shrunk() {
-            return Ok(None);
-        }
-        let percent = if self.space.is_low(&*self.backing) {
-            LIVE_PERCENT_FULL
-        } else {
-            LIVE_PERCENT
-        };
+    /// The sealed pack with the most dead bytes, of those of which less than `percent` is alive.
+    /// By default that is half, or nearly all when the device is nearly full.
+    pub(crate) fn worst_pack(&self, percent: Option<u64>) -> Result<Option<u64>, Error> {
+        let percent = percent.unwrap_or_else(|| {
+            if self.space.is_low(&*self.backing) {
+                LIVE_PERCENT_FULL
+            } else {
+                LIVE_PERCENT
+            }
+        });
         let mut worst = None;
         for (pack, live) in self.frames.packs.live() {
             if live == 0 || !self.frames.packs.is_quiet(pack) {
@@ -150,13 +144,7 @@ impl Inner {
                 moves.push((ino, moved?));
             }
         }
-        if let Some((lost, source)) = self.frames.packs.sync().pop() {
-            return Err(Error::Io {
-                action: "sync",
-                path: PackId(lost).path(),
-                source,
-            });
-        }
+        self.frames.packs.make_durable(&pins)?;
         for (ino, moves) in moves {
             if let Some(file) = self.existing(ino)? {
                 let done = self.relocate(&file, pack, &moves, encoder);

@@ -10,6 +10,7 @@
 mod budget;
 mod cache;
 mod catalog;
+mod collector;
 mod commit;
 mod error;
 mod file;

@@ -69,7 +69,7 @@ pub(crate) struct Folded {
     pub(crate) packs: BTreeMap<u64, i64>,
     map: FileMap,
     /// Keep the new segments until they are committed.
-    _pins: Vec<Pin>,
+    pub(crate) pins: Vec<Pin>,
 }
 
 impl FileMap {
@@ -285,7 +285,7 @@ impl FileMap {
                     root: None,
                     recent: None,
                 },
-                _pins: Vec::new(),
+                pins: Vec::new(),
             });
         }
         let mut pins = Vec::new();
@@ -342,7 +342,7 @@ impl FileMap {
                 root: Some(root),
                 recent: None,
             },
-            _pins: pins,
+            pins,
         })
     }
 

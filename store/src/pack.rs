@@ -116,6 +116,23 @@ impl Packs {
         self.writer.sync()
     }
 
+    /// Makes the frames behind these pins durable.
+    pub(crate) fn make_durable(&self, pins: &[Pin]) -> Result<(), Error> {
+        let failed = self.sync();
+        // Another thread may have met the failure.
+        let abandoned = self.abandoned();
+        for pack in pins.iter().map(Pin::pack) {
+            if abandoned.contains(&pack) || failed.iter().any(|(failed, _)| *failed == pack) {
+                let source = failed
+                    .into_iter()
+                    .find(|(failed, _)| *failed == pack)
+                    .map_or_else(|| io::Error::from_raw_os_error(libc::EIO), |(_, e)| e);
+                return Err(Error::io("sync", PackId(pack).path())(source));
+            }
+        }
+        Ok(())
+    }
+
     /// Packs that could not be synced at some time: what was not committed then never may be.
     pub(crate) fn abandoned(&self) -> Vec<u64> {
         self.writer.abandoned()

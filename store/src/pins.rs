@@ -32,6 +32,12 @@ impl Pins {
     }
 }
 
+impl Pin {
+    pub(crate) fn pack(&self) -> u64 {
+        self.pack
+    }
+}
+
 impl Drop for Pin {
     fn drop(&mut self) {
         let mut counts = self.pins.counts.lock();

@@ -18,13 +18,14 @@ use shale_index::schema::Phase;
 use crate::file::File;
 use crate::frames::FrameEncoder;
 use crate::pack::Lane;
+use crate::pins::Pin;
 use crate::store::Inner;
 use crate::{Error, Store};
 pub(crate) use plan::Sizes;
 use plan::Unit;
 pub use plan::{Block, Region};
+use unit::Settler;
 pub(crate) use unit::gathered;
-use unit::{Settler, Written};
 
 /// Raw bytes of a window, about.
 const WINDOW: u64 = 1 << 30;
@@ -197,7 +198,7 @@ impl Inner {
         noted: &ExtentMap,
         units: &[Unit],
         options: &SettleOptions<'_>,
-    ) -> Result<Vec<Written>, Error> {
+    ) -> Result<Vec<(Vec<Extent>, Pin)>, Error> {
         let sizes: Vec<u64> = units.iter().map(|unit| stored_in(noted, unit)).collect();
         let runs = assign::balance(&sizes, options.workers.max(1));
         let work = |(number, run): (usize, std::ops::Range<usize>)| {
@@ -237,41 +238,24 @@ impl Inner {
         &self,
         file: &Arc<File>,
         noted: &ExtentMap,
-        written: Vec<Written>,
+        written: Vec<(Vec<Extent>, Pin)>,
         outcome: &mut Settled,
     ) -> Result<(), Error> {
-        if let Some((pack, source)) = self.frames.packs.sync().pop() {
-            return Err(Error::Io {
-                action: "sync",
-                path: crate::pack::PackId(pack).path(),
-                source,
-            });
-        }
-        let lost = self.frames.packs.abandoned();
+        let (units, pins): (Vec<_>, Vec<_>) = written.into_iter().unzip();
+        self.frames.packs.make_durable(&pins)?;
         let mut state = file.state.lock();
         let mut extents = Vec::new();
-        for unit in &written {
-            for extent in &unit.extents {
-                let now = self.extents(file, &mut state, extent.offset, extent.end())?;
-                let now =
-                    ExtentMap::from_extents(now.into_iter().filter(|e| e.place != Place::Hole));
-                let same = now
-                    .iter()
-                    .copied()
-                    .eq(noted.range(extent.offset, extent.end()));
-                if same
-                    && extent
-                        .place
-                        .pack()
-                        .is_some_and(|pack| !lost.contains(&pack))
-                {
-                    outcome.raw += extent.len;
-                    outcome.before += now.iter().map(Extent::stored).sum::<u64>();
-                    outcome.after += extent.stored();
-                    extents.push(*extent);
-                } else {
-                    outcome.void += extent.len;
-                }
+        for extent in units.iter().flatten() {
+            let now = self.extents(file, &mut state, extent.offset, extent.end())?;
+            let now = ExtentMap::from_extents(now.into_iter().filter(|e| e.place != Place::Hole));
+            let then = noted.range(extent.offset, extent.end());
+            if now.iter().copied().eq(then) {
+                outcome.raw += extent.len;
+                outcome.before += now.iter().map(Extent::stored).sum::<u64>();
+                outcome.after += extent.stored();
+                extents.push(*extent);
+            } else {
+                outcome.void += extent.len;
             }
         }
         self.replace(file, &mut state, &extents, None)

@@ -26,7 +26,7 @@ use crate::pipeline::Job;
 use crate::space::SpaceGuard;
 use crate::spare::Spare;
 use crate::superblock::Superblock;
-use crate::{commit, pack, pipeline};
+use crate::{collector, commit, pack, pipeline};
 
 /// How a store is used.
 #[derive(Clone, Debug)]
@@ -60,6 +60,7 @@ pub(crate) struct Inner {
     pub(crate) space: SpaceGuard,
     pub(crate) spare: Spare,
     pub(crate) committer: Control,
+    pub(crate) collector: collector::Control,
     pub(crate) effort: Effort,
     /// Files in use, by inode. Whoever works on a file takes it from here.
     files: Mutex<HashMap<u64, Arc<File>>>,
@@ -150,6 +151,7 @@ impl Store {
             space: SpaceGuard::new(total),
             spare: Spare::default(),
             committer: Control::default(),
+            collector: collector::Control::default(),
             effort: options.effort,
             files: Mutex::default(),
             dirty: Mutex::default(),
@@ -168,6 +170,10 @@ impl Store {
         let committer = Arc::clone(&inner);
         threads.push(spawn("shale-commit".to_owned(), move || {
             commit::work(&committer)
+        })?);
+        let collector = Arc::clone(&inner);
+        threads.push(spawn("shale-collect".to_owned(), move || {
+            collector::work(&collector)
         })?);
         Ok(Self {
             inner,
@@ -284,6 +290,7 @@ impl Store {
     /// # Errors
     /// What could not be made durable.
     pub fn shut_down(&self) -> Result<(), Error> {
+        self.inner.collector.stop();
         let synced = self.sync_all();
         self.inner.committer.stop();
         self.inner.jobs.lock().take();

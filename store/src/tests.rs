@@ -340,7 +340,7 @@ fn run(steps: &[Step]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
     #[test]
     fn a_file_is_an_array_of_bytes(steps in prop::collection::vec(step(), 1..50)) {
         run(&steps);

@@ -50,6 +50,9 @@ pub(super) struct Writer {
     state: Mutex<State>,
     /// Signalled when the last append to a pack that is to be sealed has ended.
     idle: Condvar,
+    /// One at a time: whoever finds nothing left to sync must not return before those who are
+    /// syncing it have.
+    syncing: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
@@ -101,6 +104,7 @@ impl Writer {
             seal_bytes,
             state: Mutex::default(),
             idle: Condvar::new(),
+            syncing: Mutex::new(()),
         }
     }
 
@@ -214,6 +218,7 @@ impl Writer {
     /// Syncs what has been appended, sealing packs that are full. Returns the packs that failed,
     /// which are abandoned.
     pub(super) fn sync(&self) -> Vec<(u64, io::Error)> {
+        let _alone = self.syncing.lock();
         let mut failed = Vec::new();
         let (work, new_name) = {
             let mut state = self.state.lock();

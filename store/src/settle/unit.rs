@@ -25,13 +25,6 @@ use crate::tiles::{Directory, Geometry};
 const RECENT: usize = 4;
 const EFFORT: Effort = Effort::Dense;
 
-/// A unit that has been appended.
-pub(super) struct Written {
-    pub(super) extents: Vec<Extent>,
-    /// Keep the pack until the extents are committed.
-    pub(super) _pin: Pin,
-}
-
 /// A worker with its buffers.
 pub(super) struct Settler<'a> {
     inner: &'a Inner,
@@ -72,8 +65,8 @@ impl<'a> Settler<'a> {
         Ok(self.out.len() as u64)
     }
 
-    /// Encodes and appends a unit.
-    pub(super) fn write(&mut self, unit: &Unit) -> Result<Written, Error> {
+    /// Encodes and appends a unit. The pin keeps its pack until the extents are committed.
+    pub(super) fn write(&mut self, unit: &Unit) -> Result<(Vec<Extent>, Pin), Error> {
         let draft = self.encode(unit)?;
         let packs = &self.inner.frames.packs;
         let (appended, pin) = packs.append(self.lane, &self.out)?;
@@ -117,7 +110,7 @@ impl<'a> Settler<'a> {
                 }
             }
         }
-        Ok(Written { extents, _pin: pin })
+        Ok((extents, pin))
     }
 
     fn encode(&mut self, unit: &Unit) -> Result<Draft, Error> {
