@@ -1,6 +1,6 @@
 //! A mounted file system, free of FUSE.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,7 +9,7 @@ use shale_store::index::Namespace;
 use shale_store::index::schema::{Inode, Time};
 use shale_store::{File, Store};
 
-use crate::Error;
+use crate::{Error, settler};
 
 /// The file system of one store.
 #[derive(Debug)]
@@ -18,6 +18,9 @@ pub struct Fs {
     chunk_shift: u8,
     /// Inodes that lost their last name while the kernel may still refer to them.
     orphans: Mutex<HashSet<u64>>,
+    /// Open handles that may write, by inode.
+    writers: Mutex<HashMap<u64, usize>>,
+    pub(crate) settling: settler::Control,
 }
 
 /// Who asks.
@@ -98,7 +101,30 @@ impl Fs {
             store,
             chunk_shift: chunk.ilog2() as u8,
             orphans: Mutex::default(),
+            writers: Mutex::default(),
+            settling: settler::Control::default(),
         }
+    }
+
+    /// Notes that a file was opened for writing.
+    pub(crate) fn begin_writer(&self, ino: u64) {
+        *self.writers.lock().entry(ino).or_default() += 1;
+    }
+
+    /// Notes that a handle that may write has gone.
+    pub(crate) fn end_writer(&self, ino: u64) {
+        let mut writers = self.writers.lock();
+        if let Some(count) = writers.get_mut(&ino) {
+            *count -= 1;
+            if *count == 0 {
+                writers.remove(&ino);
+            }
+        }
+    }
+
+    /// Whether a file is open for writing.
+    pub(crate) fn has_writers(&self, ino: u64) -> bool {
+        self.writers.lock().contains_key(&ino)
     }
 
     /// The store.

@@ -17,7 +17,7 @@ use fuser::{
     ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
     TimeOrNow, WriteFlags,
 };
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use shale_store::index::schema::{S_IFMT, Time};
 
 use crate::error::refused;
@@ -46,8 +46,6 @@ pub(crate) struct Wire {
     notifier: Arc<OnceLock<Notifier>>,
     /// Nothing is kept in the kernel's page cache.
     direct: bool,
-    /// Open handles that may write, by inode.
-    writers: Mutex<HashMap<u64, usize>>,
 }
 
 /// Threads that wait for syncs.
@@ -67,13 +65,12 @@ impl Wire {
             syncers: syncers::Pool::new(SYNCERS)?,
             notifier,
             direct,
-            writers: Mutex::default(),
         })
     }
 
     fn keep(&self, handle: Handle, flags: i32) -> FileHandle {
         if may_write(flags) {
-            *self.writers.lock().entry(handle.ino()).or_default() += 1;
+            self.fs.begin_writer(handle.ino());
         }
         let number = self.next_handle.fetch_add(1, Ordering::Relaxed);
         self.handles.write().insert(number, Arc::new(handle));
@@ -85,16 +82,6 @@ impl Wire {
             FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
         } else {
             FopenFlags::FOPEN_KEEP_CACHE
-        }
-    }
-
-    fn end_writer(&self, ino: u64) {
-        let mut writers = self.writers.lock();
-        if let Some(count) = writers.get_mut(&ino) {
-            *count -= 1;
-            if *count == 0 {
-                writers.remove(&ino);
-            }
         }
     }
 
@@ -509,7 +496,7 @@ impl Filesystem for Wire {
         reply: ReplyEmpty,
     ) {
         if may_write(flags.0) {
-            self.end_writer(ino.0);
+            self.fs.end_writer(ino.0);
         }
         let handle = self.handles.write().remove(&fh.0);
         if let Some(handle) = handle.and_then(Arc::into_inner) {
@@ -703,7 +690,7 @@ impl Filesystem for Wire {
             Ok(offset) => reply.offset(offset as i64),
             Err(errno) => reply.error(errno),
         };
-        if !self.writers.lock().contains_key(&ino.0) {
+        if !self.fs.has_writers(ino.0) {
             return seek();
         }
         // The kernel may hold bytes that were never sent here, and does not write them before

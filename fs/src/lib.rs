@@ -14,6 +14,8 @@ mod fuse;
 mod mount;
 mod ops;
 pub mod options;
+mod regions;
+mod settler;
 mod syncers;
 
 pub use error::Error;
@@ -23,3 +25,4 @@ pub use ops::lseek::Whence;
 pub use ops::readdir::Listed;
 pub use ops::setattr::SetAttr;
 pub use options::MountOptions;
+pub use settler::Settling;

@@ -20,6 +20,7 @@ pub struct Mounted {
     fs: Arc<Fs>,
     mountpoint: PathBuf,
     session: JoinHandle<std::io::Result<()>>,
+    settler: Option<JoinHandle<()>>,
 }
 
 /// Ends a mount from another thread.
@@ -61,10 +62,11 @@ pub fn mount(options: &MountOptions) -> Result<Mounted, Error> {
     let fs = Arc::new(Fs::new(store, options.chunk));
     let started = start(Arc::clone(&fs), options);
     match started {
-        Ok(session) => Ok(Mounted {
+        Ok((session, settler)) => Ok(Mounted {
             fs,
             mountpoint: options.mountpoint.clone(),
             session,
+            settler,
         }),
         Err(error) => {
             fs.store().shut_down()?;
@@ -73,18 +75,30 @@ pub fn mount(options: &MountOptions) -> Result<Mounted, Error> {
     }
 }
 
-fn start(fs: Arc<Fs>, options: &MountOptions) -> Result<JoinHandle<std::io::Result<()>>, Error> {
+/// The thread of the session, and that of the background pass.
+type Threads = (JoinHandle<std::io::Result<()>>, Option<JoinHandle<()>>);
+
+fn start(fs: Arc<Fs>, options: &MountOptions) -> Result<Threads, Error> {
     let mountpoint = &options.mountpoint;
     let notifier = Arc::new(OnceLock::new());
-    let wire = Wire::new(fs, Arc::clone(&notifier), options.direct_io)
+    let wire = Wire::new(Arc::clone(&fs), Arc::clone(&notifier), options.direct_io)
         .map_err(failed("start threads for", mountpoint))?;
     let session =
         Session::new(wire, mountpoint, &config(options)).map_err(failed("mount on", mountpoint))?;
     let _ = notifier.set(session.notifier());
-    std::thread::Builder::new()
+    let session = std::thread::Builder::new()
         .name("shale-session".to_owned())
         .spawn(move || session.run())
-        .map_err(failed("start threads for", mountpoint))
+        .map_err(failed("start threads for", mountpoint))?;
+    // Not being able to settle is no reason not to mount.
+    let settler = (!options.read_only)
+        .then(|| fs.start_settling(options.settling))
+        .transpose()
+        .unwrap_or_else(|e| {
+            tracing::warn!("files will not be settled: {e}");
+            None
+        });
+    Ok((session, settler))
 }
 
 fn config(options: &MountOptions) -> Config {
@@ -142,6 +156,10 @@ impl Mounted {
             .session
             .join()
             .unwrap_or_else(|_| Err(std::io::Error::other("the session panicked")));
+        self.fs.stop_settling();
+        if let Some(settler) = self.settler {
+            let _ = settler.join();
+        }
         let stored = self.fs.store().shut_down();
         ended.map_err(failed("serve", &self.mountpoint))?;
         Ok(stored?)

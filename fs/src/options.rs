@@ -6,6 +6,9 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::Settling;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -24,6 +27,10 @@ pub const CHUNK_MIN: u64 = 64 * KIB;
 pub const CHUNK_MAX: u64 = 16 * MIB;
 /// Chunk size unless asked otherwise.
 pub const CHUNK_DEFAULT: u32 = 1 << 20;
+/// A file is settled when it has not been changed for this time, unless asked otherwise.
+pub const SETTLE_DEFAULT: Duration = Duration::from_secs(10);
+/// Bytes per second that are settled at most, unless asked otherwise.
+pub const SETTLE_RATE_DEFAULT: u64 = 256 * MIB;
 /// Largest number of workers.
 pub const WORKERS_MAX: usize = 256;
 
@@ -40,6 +47,8 @@ pub struct MountOptions {
     pub workers: usize,
     /// Chunk size in bytes, a power of two.
     pub chunk: u32,
+    /// How files are settled.
+    pub settling: Settling,
     /// No changes through this mount.
     pub read_only: bool,
     /// Users other than the one who mounts may use it.
@@ -135,6 +144,12 @@ pub struct Requested {
     pub workers: Option<usize>,
     /// `chunk=SIZE`
     pub chunk: Option<u32>,
+    /// `settle=SECONDS` or `settle=off`
+    pub settle: Option<Option<Duration>>,
+    /// `settle_rate=SIZE`, per second
+    pub settle_rate: Option<u64>,
+    /// `settle_workers=N`
+    pub settle_workers: Option<usize>,
     /// `log=FILE`
     pub log: Option<PathBuf>,
     /// `ro` or `rw`
@@ -209,6 +224,9 @@ impl Requested {
             "memory" => self.memory = Some(parse_memory(value)?),
             "workers" => self.workers = Some(parse_workers(value)?),
             "chunk" => self.chunk = Some(parse_chunk(value)?),
+            "settle" => self.settle = Some(parse_settle(value)?),
+            "settle_rate" => self.settle_rate = Some(parse_settle_rate(value)?),
+            "settle_workers" => self.settle_workers = Some(parse_workers(value)?),
             "log" if value.is_empty() => {
                 return Err(OptionError(
                     "log needs the name of a file: log=FILE".to_owned(),
@@ -240,7 +258,8 @@ impl Requested {
             "sync" => self.sync = Some(true),
             "async" => self.sync = Some(false),
             "dirsync" => self.dirsync = true,
-            "memory" | "workers" | "chunk" | "log" => {
+            "memory" | "workers" | "chunk" | "log" | "settle" | "settle_rate"
+            | "settle_workers" => {
                 return Err(OptionError(format!(
                     "mount option '{name}' needs a value: {name}=..."
                 )));
@@ -279,6 +298,11 @@ impl Requested {
             memory: self.memory.unwrap_or_else(|| defaults.memory()),
             workers: self.workers.unwrap_or_else(|| defaults.workers()),
             chunk: self.chunk.unwrap_or(CHUNK_DEFAULT),
+            settling: Settling {
+                quiet: self.settle.unwrap_or(Some(SETTLE_DEFAULT)),
+                rate: self.settle_rate.unwrap_or(SETTLE_RATE_DEFAULT),
+                workers: self.settle_workers.unwrap_or(1),
+            },
             read_only: self.read_only.unwrap_or(false),
             allow_other: self.allow_other || defaults.root,
             direct_io: self.direct_io,
@@ -310,6 +334,36 @@ pub fn parse_memory(text: &str) -> Result<u64, OptionError> {
         ))),
         None => Err(OptionError(format!(
             "memory '{text}' is not a size; {WANTED}"
+        ))),
+    }
+}
+
+/// Parses how long a file must be quiet before it is settled; `None` is never.
+///
+/// # Errors
+/// Neither `off` nor a number of seconds up to a year.
+pub fn parse_settle(text: &str) -> Result<Option<Duration>, OptionError> {
+    const YEAR: u64 = 366 * 24 * 3600;
+    match (text, text.parse()) {
+        ("off", _) => Ok(None),
+        (_, Ok(seconds)) if seconds <= YEAR => Ok(Some(Duration::from_secs(seconds))),
+        _ => Err(OptionError(format!(
+            "settle '{text}' is not a time; give 'off' or seconds up to a year, \
+             for example settle=60"
+        ))),
+    }
+}
+
+/// Parses how many bytes are settled per second.
+///
+/// # Errors
+/// Not a size, or out of range.
+pub fn parse_settle_rate(text: &str) -> Result<u64, OptionError> {
+    match parse_size(text) {
+        Some(bytes) if (MIB..=TIB).contains(&bytes) => Ok(bytes),
+        _ => Err(OptionError(format!(
+            "settle_rate '{text}' is not a size from 1M to 1T; \
+             give bytes per second, for example settle_rate=100M"
         ))),
     }
 }

@@ -14,6 +14,7 @@ impl Fs {
         len: usize,
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
+        self.settling.note_traffic(len);
         Ok(self.store.read(&handle.file, offset, len, out)?)
     }
 }

@@ -17,6 +17,7 @@ impl Fs {
         data: &[u8],
         kill_privileges: bool,
     ) -> Result<(), Error> {
+        self.settling.note_traffic(data.len());
         self.store.write(&handle.file, offset, data)?;
         if kill_privileges {
             self.kill_privileges(handle.file.ino())?;

@@ -1,6 +1,6 @@
 //! Extended attributes, those of access control lists, and the virtual ones that report.
 
-use shale_store::index::schema::Time;
+use shale_store::index::schema::{Inode, Phase, Time};
 use shale_store::index::{AttrChange, XattrMode};
 
 use crate::acl::{self, Acl};
@@ -11,6 +11,10 @@ use crate::{Caller, Error, Fs};
 const OWN: [&[u8]; 2] = [b"user.shale.", b"trusted.shale."];
 /// Prefix of the reports among them.
 const STAT: &[u8] = b"user.shale.stat.";
+/// Setting it settles the file.
+const SETTLE_NOW: &[u8] = b"user.shale.settle.now";
+/// Setting it collects garbage; root and who mounted may.
+const GC_NOW: &[u8] = b"user.shale.gc.now";
 const S_ISGID: u32 = 0o2000;
 
 impl Fs {
@@ -55,7 +59,11 @@ impl Fs {
         flags: i32,
     ) -> Result<(), Error> {
         check_namespace(name)?;
-        check_own(name)?;
+        match name {
+            SETTLE_NOW => return self.settle_now(ino),
+            GC_NOW => return self.collect_now(caller, value),
+            _ => check_own(name)?,
+        }
         if name == acl::ACCESS || name == acl::DEFAULT {
             return self.set_acl(caller, ino, name, value);
         }
@@ -117,6 +125,50 @@ impl Fs {
         Ok(())
     }
 
+    /// What the store is doing with a file.
+    fn state(&self, inode: &Inode) -> &'static str {
+        if self.is_settling(inode.ino) {
+            "settling"
+        } else if self.store.is_dirty(inode.ino) {
+            "writing"
+        } else {
+            match inode.phase {
+                Phase::Fresh | Phase::Loose => "stored",
+                Phase::Settled => "settled",
+                Phase::Hard => "incompressible",
+            }
+        }
+    }
+
+    fn settle_now(&self, ino: u64) -> Result<(), Error> {
+        if !self.namespace().inode(ino)?.is_file() {
+            return refused(libc::EINVAL);
+        }
+        if self.has_writers(ino) {
+            return refused(libc::EBUSY);
+        }
+        self.request_settle(ino);
+        Ok(())
+    }
+
+    /// The value is the share of live bytes, in percent, below which a pack is rewritten.
+    fn collect_now(&self, caller: &Caller, value: &[u8]) -> Result<(), Error> {
+        if caller.uid != 0 && caller.uid != nix::unistd::geteuid().as_raw() {
+            return refused(libc::EPERM);
+        }
+        let percent = std::str::from_utf8(value)
+            .ok()
+            .and_then(|text| text.parse().ok())
+            .filter(|percent| (1..=100).contains(percent));
+        match percent {
+            Some(percent) => {
+                self.store.collect(percent);
+                Ok(())
+            }
+            None => refused(libc::EINVAL),
+        }
+    }
+
     /// The virtual attributes that report about a file or a directory with all below it.
     fn report(&self, ino: u64, what: &[u8]) -> Result<Vec<u8>, Error> {
         let inode = self.namespace().inode(ino)?;
@@ -140,10 +192,12 @@ impl Fs {
                 format!("{:.3}", totals.raw as f64 / totals.stored as f64)
             }
             b"ratio" => "1.000".to_owned(),
-            b"state" => if self.store.is_dirty(ino) {
-                "writing"
+            b"state" => self.state(&inode).to_owned(),
+            b"garbage" if inode.is_dir() => self.store.garbage().to_string(),
+            b"gc" if inode.is_dir() => if self.store.is_collecting() {
+                "running"
             } else {
-                "stored"
+                "idle"
             }
             .to_owned(),
             b"codecs" if inode.is_file() => self.store.codecs(ino)?,
