@@ -122,6 +122,10 @@ impl Fs {
         if requested {
             self.store.sync(file)?;
         }
+        match self.namespace().inode(file.ino())?.phase {
+            Phase::Settled | Phase::Hard => return Ok(Settled::default()),
+            Phase::Fresh | Phase::Loose => {}
+        }
         let source = Source {
             store: &self.store,
             file,

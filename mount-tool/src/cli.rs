@@ -47,6 +47,20 @@ pub(crate) enum Command {
     /// PATH there is a total at the end. Figures are kept up to date by the file system, so this
     /// is instantaneous however many files there are.
     Stat(StatArgs),
+    /// Press files into their final, dense form now
+    ///
+    /// Files settle by themselves some time after their last change; this does it at once. A
+    /// directory stands for all files below it. Files that are open for writing are left out.
+    Settle(SettleArgs),
+    /// Give back the space of what has been deleted or written over
+    ///
+    /// This happens by itself; here packs are rewritten of which more is alive than usual.
+    Gc(GcArgs),
+    /// Show what the bytes of a file mean
+    ///
+    /// Variables, types, shapes and places of a NetCDF, HDF5, NumPy or FITS file, on any file
+    /// system.
+    Layout(LayoutArgs),
     /// Check a store that is not mounted
     ///
     /// Verifies every checksum and every reference.
@@ -62,6 +76,9 @@ pub(crate) enum Command {
 const MOUNT_HELP: &str = "\
 Mount options (-o):
   memory=SIZE, workers=N, chunk=SIZE, log=FILE, ro, rw   as the options above
+  settle=SECONDS   settle files that have not changed for this time (default 10), or off
+  settle_rate=SIZE settle at most so many bytes per second (default 256M)
+  settle_workers=N threads that encode while settling (default 1)
   allow_other      other users may use the mount (always so when root mounts)
   direct_io        do not use the page cache: faster for programs that write whole megabytes,
                    much slower for those that write a few KiB at a time
@@ -165,6 +182,69 @@ pub(crate) struct StatArgs {
     pub(crate) paths: Vec<PathBuf>,
 }
 
+const SETTLE_HELP: &str = "\
+Exit status:
+  0 done, 64 wrong usage, 66 not in a ShaleFS mount, 74 I/O error, 75 files were open for writing,
+  77 no permission
+
+Examples:
+  shale settle --wait ~/data/run1
+  shale settle ~/data/run1/history.nc";
+
+#[derive(Args, Debug)]
+#[command(after_help = SETTLE_HELP)]
+pub(crate) struct SettleArgs {
+    /// Wait until it is done, and say what was gained
+    #[arg(short, long)]
+    pub(crate) wait: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Files and directories in a ShaleFS mount
+    #[arg(required = true, value_name = "PATH")]
+    pub(crate) paths: Vec<PathBuf>,
+}
+
+const GC_HELP: &str = "\
+Exit status:
+  0 done, 64 wrong usage, 66 not a ShaleFS mount, 74 I/O error, 77 no permission
+
+Examples:
+  shale gc --wait ~/data
+  shale gc --live 95 ~/data     also rewrite packs of which only a twentieth is dead";
+
+#[derive(Args, Debug)]
+#[command(after_help = GC_HELP)]
+pub(crate) struct GcArgs {
+    /// Wait until it is done, and say how much was given back
+    #[arg(short, long)]
+    pub(crate) wait: bool,
+    /// Rewrite packs of which less than so many percent is alive
+    #[arg(long, value_name = "PERCENT", default_value_t = 80, value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub(crate) live: u8,
+    /// Where the store is mounted
+    pub(crate) mountpoint: PathBuf,
+}
+
+const LAYOUT_HELP: &str = "\
+Exit status:
+  0 shown, also when the file is not understood; 64 wrong usage, 66 no such file, 74 I/O error,
+  77 no permission
+
+Examples:
+  shale layout history.nc
+  shale layout --json restart.h5";
+
+#[derive(Args, Debug)]
+#[command(after_help = LAYOUT_HELP)]
+pub(crate) struct LayoutArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Any file
+    pub(crate) file: PathBuf,
+}
+
 const FSCK_HELP: &str = "\
 Exit status, as fsck(8):
   0 clean, 1 problems repaired, 4 problems left, 8 could not check, 16 wrong usage
@@ -230,6 +310,9 @@ fn usage(error: &clap::Error, arguments: &[OsString]) -> Failure {
         "fsck" => (fsck_exit::USAGE, "shale fsck --help"),
         "unmount" | "umount" => (exit::USAGE, "shale unmount --help"),
         "stat" => (exit::USAGE, "shale stat --help"),
+        "settle" => (exit::USAGE, "shale settle --help"),
+        "gc" => (exit::USAGE, "shale gc --help"),
+        "layout" => (exit::USAGE, "shale layout --help"),
         "demo" => (exit::USAGE, "shale demo --help"),
         _ => (exit::USAGE, "shale --help"),
     };

@@ -2,6 +2,9 @@
 
 pub(crate) mod demo;
 pub(crate) mod fsck;
+pub(crate) mod gc;
+pub(crate) mod layout;
 pub(crate) mod mount;
+pub(crate) mod settle;
 pub(crate) mod stat;
 pub(crate) mod unmount;

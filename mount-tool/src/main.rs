@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod attributes;
 mod backend;
 mod cli;
 mod commands;
@@ -49,6 +50,9 @@ fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
         Command::Unmount(args) => commands::unmount::run(&args),
         Command::Stat(args) => commands::stat::run(&args),
         Command::Fsck(args) => commands::fsck::run(&args),
+        Command::Settle(args) => commands::settle::run(&args),
+        Command::Gc(args) => commands::gc::run(&args),
+        Command::Layout(args) => commands::layout::run(&args),
         Command::Demo(args) => commands::demo::run(&args),
     }
 }

@@ -63,3 +63,18 @@ fn fsck() {
 fn demo() {
     check("demo");
 }
+
+#[test]
+fn settle() {
+    check("settle");
+}
+
+#[test]
+fn gc() {
+    check("gc");
+}
+
+#[test]
+fn layout() {
+    check("layout");
+}

@@ -161,7 +161,14 @@ impl Inner {
         let extents: Vec<Extent> = noted.iter().copied().collect();
         let mut units = plan::rest(&extents, &taken, sizes);
         units.extend(arrays);
-        if window.first && !options.force && !self.is_worth_it(file, &noted, &units)? {
+        let all = units.len();
+        units.retain(|unit| !unit::is_done(unit, &noted, &self.frames, file.ino));
+        if units.is_empty() {
+            return Ok(());
+        }
+        // A file that was settled before is worth being settled again.
+        let known = options.force || units.len() < all;
+        if window.first && !known && !self.is_worth_it(file, &noted, &units)? {
             outcome.hard = true;
             return Ok(());
         }

@@ -9,10 +9,9 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
+use crate::attributes::{ask, check_place, stranger, unreadable};
 use crate::cli::StatArgs;
 use crate::failure::{Failure, exit};
-use crate::mountinfo::Mounts;
-use crate::paths;
 use crate::report::{self, Align, Table, printable};
 use crate::size;
 
@@ -157,55 +156,6 @@ fn entry(path: &Path, name: &OsStr, file_type: FileType) -> Result<Entry, Failur
         codecs,
         ..without_figures(name, file_type)
     })
-}
-
-/// A virtual attribute, none where there is none.
-fn ask(path: &Path, attribute: &str) -> Result<Option<String>, Failure> {
-    let name = format!("user.shale.stat.{attribute}");
-    let mut buffer = vec![0; 4096];
-    let length = match rustix::fs::getxattr(path, name.as_str(), &mut buffer[..]) {
-        Ok(length) => length,
-        Err(rustix::io::Errno::NODATA | rustix::io::Errno::NOTSUP) => return Ok(None),
-        Err(e) => return Err(unreadable(path, &e.into())),
-    };
-    buffer.truncate(length);
-    Ok(Some(
-        String::from_utf8_lossy(&buffer)
-            .trim_end_matches(['\0', '\n'])
-            .to_owned(),
-    ))
-}
-
-fn check_place(path: &Path) -> Result<(), Failure> {
-    let absolute = paths::absolute(path).map_err(|e| unreadable(path, &e))?;
-    match Mounts::read()?.holding(&absolute) {
-        Some(mount) if mount.is_shale() => Ok(()),
-        _ => Err(stranger(path)),
-    }
-}
-
-fn stranger(path: &Path) -> Failure {
-    Failure::new(
-        exit::NO_INPUT,
-        format_args!(
-            "{} is not in a ShaleFS mount; see 'findmnt -t fuse.shale' for those there are",
-            path.display()
-        ),
-    )
-}
-
-fn unreadable(path: &Path, error: &io::Error) -> Failure {
-    if paths::is_dead(error) {
-        return Failure::new(
-            exit::IO,
-            format_args!(
-                "{} is in a mount whose daemon has died; clear it with 'shale unmount' and mount \
-                 again",
-                path.display()
-            ),
-        );
-    }
-    Failure::io("examine", path, error)
 }
 
 fn kind(file_type: FileType) -> &'static str {

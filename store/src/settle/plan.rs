@@ -82,8 +82,6 @@ pub(super) enum Unit {
         geometry: Geometry,
         elements: Vec<Option<Element>>,
     },
-    /// A range that becomes one frame.
-    Linear { start: u64, end: u64 },
     /// Ranges that become one frame.
     Gather(Vec<(u64, u64)>),
 }
@@ -100,7 +98,6 @@ impl Unit {
             Self::Array {
                 offset, geometry, ..
             } => vec![(*offset, offset + geometry.len())],
-            Self::Linear { start, end } => vec![(*start, *end)],
             Self::Gather(pieces) => pieces.clone(),
         };
         ranges.into_iter()
@@ -311,7 +308,7 @@ fn root(value: u64, degree: u32) -> u64 {
 
 /// Cuts what is stored and in none of the arrays. `extents` are the stored ranges in order.
 pub(super) fn rest(extents: &[Extent], arrays: &[(u64, u64)], sizes: &Sizes) -> Vec<Unit> {
-    let mut units = Vec::new();
+    let (mut units, mut linear) = (Vec::new(), Vec::new());
     let mut pieces: Vec<(u64, u64)> = Vec::new();
     let mut gathered = 0;
     for (start, end) in runs(extents, arrays) {
@@ -328,18 +325,15 @@ pub(super) fn rest(extents: &[Extent], arrays: &[(u64, u64)], sizes: &Sizes) -> 
         while at < end {
             // Aligned as chunks are, so that a chunk that is written again meets whole frames.
             let stop = ((at / sizes.linear + 1) * sizes.linear).min(end);
-            units.push(Unit::Linear {
-                start: at,
-                end: stop,
-            });
+            linear.push(Unit::Gather(vec![(at, stop)]));
             at = stop;
         }
     }
     if !pieces.is_empty() {
-        units.insert(0, Unit::Gather(pieces));
+        units.push(Unit::Gather(pieces));
     }
     // Small pieces in front: what is needed to open the file lies together.
-    units.sort_by_key(|unit| !matches!(unit, Unit::Gather(_)));
+    units.append(&mut linear);
     units
 }
 

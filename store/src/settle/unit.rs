@@ -15,7 +15,7 @@ use shale_index::wire::{Reader, put_varint};
 use super::plan::{Element, Unit};
 use crate::Error;
 use crate::file::File;
-use crate::frames::FrameEncoder;
+use crate::frames::{FrameEncoder, Frames};
 use crate::pack::Lane;
 use crate::pins::Pin;
 use crate::store::Inner;
@@ -117,14 +117,6 @@ impl<'a> Settler<'a> {
         self.out.clear();
         self.raw.clear();
         match unit {
-            Unit::Linear { start, end } => {
-                self.read(*start, *end)?;
-                self.encode_raw(FrameKind::Data, *start)?;
-                Ok(Draft::Frame {
-                    table: 0,
-                    raw_len: self.raw.len(),
-                })
-            }
             Unit::Gather(pieces) => {
                 put_varint(&mut self.raw, pieces.len() as u64);
                 for &(start, end) in pieces {
@@ -136,7 +128,15 @@ impl<'a> Settler<'a> {
                     self.read(start, end)?;
                 }
                 let first = pieces.first().map_or(0, |piece| piece.0);
-                self.encode_raw(FrameKind::Gather, first)?;
+                let owner = (FrameKind::Gather, self.file.ino, first);
+                self.inner.frames.encode_into(
+                    &mut self.encoder,
+                    owner,
+                    &Hint::Unknown,
+                    EFFORT,
+                    &self.raw,
+                    &mut self.out,
+                )?;
                 Ok(Draft::Frame {
                     table,
                     raw_len: self.raw.len(),
@@ -151,21 +151,6 @@ impl<'a> Settler<'a> {
                 self.encode_tiles(*offset, geometry, elements)
             }
         }
-    }
-
-    fn encode_raw(&mut self, kind: FrameKind, offset: u64) -> Result<(), Error> {
-        let owner = (kind, self.file.ino, offset);
-        let hint = Hint::Unknown;
-        let frames = &self.inner.frames;
-        frames.encode_into(
-            &mut self.encoder,
-            owner,
-            &hint,
-            EFFORT,
-            &self.raw,
-            &mut self.out,
-        )?;
-        Ok(())
     }
 
     fn encode_tiles(
@@ -244,6 +229,54 @@ impl<'a> Settler<'a> {
                 })?;
         }
         Ok(())
+    }
+}
+
+/// Whether a unit is stored as it would be after settling it.
+pub(super) fn is_done(unit: &Unit, noted: &ExtentMap, frames: &Frames, ino: u64) -> bool {
+    match unit {
+        Unit::Array {
+            offset, geometry, ..
+        } => {
+            let mut extents = noted.range(*offset, offset + geometry.len());
+            let (Some(extent), None) = (extents.next(), extents.next()) else {
+                return false;
+            };
+            match &extent.place {
+                Place::Tiles(part) => {
+                    extent.len == part.raw_len
+                        && frames
+                            .directory(part, ino, extent.offset)
+                            .is_ok_and(|directory| directory.geometry() == geometry)
+                }
+                _ => false,
+            }
+        }
+        Unit::Gather(pieces) => {
+            // A gathered frame has its table in front of the bytes, others have nothing.
+            let mut frame: Option<(u64, u64)> = None;
+            let (mut skip, mut raw_len) = (0, 0);
+            for &(start, end) in pieces {
+                let mut extents = noted.range(start, end);
+                let (Some(extent), None) = (extents.next(), extents.next()) else {
+                    return false;
+                };
+                let Place::Frame(part) = &extent.place else {
+                    return false;
+                };
+                let at = (part.pack, part.at);
+                if extent.len != end - start || *frame.get_or_insert(at) != at {
+                    return false;
+                }
+                let begin = u64::from(part.skip);
+                if begin == 0 || (skip > 0 && begin != skip) {
+                    return false;
+                }
+                skip = begin + extent.len;
+                raw_len = u64::from(part.raw_len);
+            }
+            skip > 0 && skip == raw_len
+        }
     }
 }
 

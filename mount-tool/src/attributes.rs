@@ -1,0 +1,67 @@
+//! Talking to a mount through its virtual attributes.
+
+use std::io;
+use std::path::Path;
+
+use rustix::fs::XattrFlags;
+
+use crate::failure::{Failure, exit};
+use crate::mountinfo::Mounts;
+use crate::paths;
+
+/// A virtual attribute, none where there is none.
+pub(crate) fn ask(path: &Path, attribute: &str) -> Result<Option<String>, Failure> {
+    let name = format!("user.shale.stat.{attribute}");
+    let mut buffer = vec![0; 4096];
+    let length = match rustix::fs::getxattr(path, name.as_str(), &mut buffer[..]) {
+        Ok(length) => length,
+        Err(rustix::io::Errno::NODATA | rustix::io::Errno::NOTSUP) => return Ok(None),
+        Err(e) => return Err(unreadable(path, &e.into())),
+    };
+    buffer.truncate(length);
+    Ok(Some(
+        String::from_utf8_lossy(&buffer)
+            .trim_end_matches(['\0', '\n'])
+            .to_owned(),
+    ))
+}
+
+/// Whether a path is in a ShaleFS mount.
+pub(crate) fn check_place(path: &Path) -> Result<(), Failure> {
+    let absolute = paths::absolute(path).map_err(|e| unreadable(path, &e))?;
+    match Mounts::read()?.holding(&absolute) {
+        Some(mount) if mount.is_shale() => Ok(()),
+        _ => Err(stranger(path)),
+    }
+}
+
+/// A path that is not in a ShaleFS mount.
+pub(crate) fn stranger(path: &Path) -> Failure {
+    Failure::new(
+        exit::NO_INPUT,
+        format_args!(
+            "{} is not in a ShaleFS mount; see 'findmnt -t fuse.shale' for those there are",
+            path.display()
+        ),
+    )
+}
+
+/// A path that cannot be looked at.
+pub(crate) fn unreadable(path: &Path, error: &io::Error) -> Failure {
+    if paths::is_dead(error) {
+        return Failure::new(
+            exit::IO,
+            format_args!(
+                "{} is in a mount whose daemon has died; clear it with 'shale unmount' and mount \
+                 again",
+                path.display()
+            ),
+        );
+    }
+    Failure::io("examine", path, error)
+}
+
+/// Sets a virtual attribute; on a path in a ShaleFS mount only, others would keep it.
+pub(crate) fn tell(path: &Path, name: &str, value: &str) -> Result<(), rustix::io::Errno> {
+    rustix::fs::setxattr(path, name, value.as_bytes(), XattrFlags::empty())
+}

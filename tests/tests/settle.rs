@@ -1,0 +1,388 @@
+//! Settling and collecting: files change their form on disk, never their contents.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use shale_tests::{
+    Case, Cmd, Context, Mount, Need, Outcome, Rng, Suite, ensure, ensure_eq, note, python, script,
+    seed, shale,
+};
+
+fn main() -> ExitCode {
+    Suite::new("settle")
+        .need(Need::Shale)
+        .need(Need::File(python()))
+        .limit(Duration::from_secs(300))
+        .test(
+            "contents_survive_settling_under_readers_and_writers",
+            under_load,
+        )
+        .test("a_settled_file_can_be_written_and_settles_again", again)
+        .test("quiet_files_settle_by_themselves", by_themselves)
+        .test("killed_while_settling_it_is_old_or_new", killed)
+        .test("settled_files_are_rebuilt_from_packs_alone", rebuilt)
+        .test("deleting_half_gives_the_space_back", space_back)
+        .run()
+}
+
+/// A corpus on the host and in a mount.
+struct Corpus {
+    host: PathBuf,
+    mount: Mount,
+    names: Vec<String>,
+}
+
+impl Corpus {
+    fn new(case: &Case, options: &[&str]) -> Outcome<Corpus> {
+        let host = case.dir("host")?;
+        Cmd::new(python())
+            .arg(script("settle_corpus.py"))
+            .arg(&host)
+            .limit(Duration::from_secs(120))
+            .ok()?;
+        let mount = case.mount("fs", options)?;
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&host)? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            fs::copy(host.join(&name), mount.path().join(&name))?;
+            names.push(name);
+        }
+        names.sort();
+        ensure!(names.len() >= 12, "the corpus is incomplete: {names:?}");
+        Ok(Corpus { host, mount, names })
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.mount.path().join(name)
+    }
+
+    fn check(&self, name: &str) -> Outcome {
+        let expected = fs::read(self.host.join(name))?;
+        let found = fs::read(self.at(name)).doing(format!("reading {name}"))?;
+        ensure!(found == expected, "{name} differs from its original");
+        Ok(())
+    }
+
+    fn check_all(&self) -> Outcome {
+        self.names.iter().try_for_each(|name| self.check(name))
+    }
+
+    /// Changes some bytes of a file, on the host and in the mount.
+    fn patch(&self, name: &str, rng: &mut Rng) -> Outcome {
+        let host = File::options().write(true).open(self.host.join(name))?;
+        let here = File::options().write(true).open(self.at(name))?;
+        let len = host.metadata()?.len();
+        for _ in 0..3 {
+            let count = 1 + rng.below(9000) as usize;
+            let bytes = rng.bytes(count);
+            let offset = rng.below(len);
+            host.write_all_at(&bytes, offset)?;
+            here.write_all_at(&bytes, offset)?;
+        }
+        here.sync_all()?;
+        Ok(())
+    }
+
+    fn settle(&self) -> Outcome {
+        shale()
+            .args(["settle", "--wait"])
+            .arg(self.mount.path())
+            .limit(Duration::from_secs(200))
+            .ok()?;
+        Ok(())
+    }
+
+    fn finish(mut self) -> Outcome {
+        self.mount.remount()?;
+        self.check_all()?;
+        self.mount.unmount()?;
+        self.mount.fsck_is_clean()
+    }
+}
+
+fn report(path: &Path, what: &str) -> Outcome<String> {
+    let mut value = vec![0; 256];
+    let len = rustix::fs::getxattr(path, format!("user.shale.stat.{what}"), &mut value[..])?;
+    value.truncate(len);
+    Ok(String::from_utf8_lossy(&value).into_owned())
+}
+
+fn stored(path: &Path) -> Outcome<u64> {
+    Ok(report(path, "stored")?.parse()?)
+}
+
+/// Waits until a file is in a state.
+fn wait_for(path: &Path, wanted: &str) -> Outcome {
+    let deadline = Instant::now() + Duration::from_secs(120);
+    loop {
+        let state = report(path, "state")?;
+        if state == wanted {
+            return Ok(());
+        }
+        ensure!(
+            Instant::now() < deadline,
+            "{} is still {state}, not {wanted}",
+            path.display()
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn under_load(case: &Case) -> Outcome {
+    let corpus = Corpus::new(case, &["-o", "settle=off", "--memory", "64M"])?;
+    File::open(corpus.mount.path())?.sync_all()?;
+    for name in &corpus.names {
+        File::open(corpus.at(name))?.sync_all()?;
+    }
+    let before: Vec<u64> = corpus
+        .names
+        .iter()
+        .map(|name| stored(&corpus.at(name)))
+        .collect::<Outcome<_>>()?;
+    let mut rng = Rng::new(seed()?);
+    let busy = "offset64.nc";
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..2)
+            .map(|reader| {
+                let (corpus, over) = (&corpus, &over);
+                scope.spawn(move || -> Outcome<usize> {
+                    let mut rounds = 0;
+                    while !over.load(Ordering::SeqCst) || rounds == 0 {
+                        let names = corpus.names.iter().filter(|name| *name != busy);
+                        for name in names.skip(reader).step_by(2) {
+                            corpus.check(name)?;
+                        }
+                        rounds += 1;
+                    }
+                    Ok(rounds)
+                })
+            })
+            .collect();
+        let mut result = Ok(());
+        for _ in 0..4 {
+            result = result.and_then(|()| {
+                shale().arg("settle").arg(corpus.mount.path()).ok()?;
+                for _ in 0..5 {
+                    corpus.patch(busy, &mut rng)?;
+                }
+                corpus.check(busy)
+            });
+        }
+        result = result.and_then(|()| corpus.settle());
+        over.store(true, Ordering::SeqCst);
+        let mut rounds = 0;
+        for reader in readers {
+            rounds += reader.join().expect("a reader panicked")?;
+        }
+        note(format!("{rounds} rounds of readers"));
+        result
+    })?;
+    corpus.check_all()?;
+    for (name, before) in corpus.names.iter().zip(before) {
+        let (state, after) = (
+            report(&corpus.at(name), "state")?,
+            stored(&corpus.at(name))?,
+        );
+        note(format!(
+            "{name}: {before} stored bytes, then {after} ({state})"
+        ));
+        match name.as_str() {
+            "noise.bin" | "deflated.nc" => ensure_eq!(state, "incompressible", "state of {name}"),
+            "small.txt" => {}
+            "classic.nc" | "data64.nc" | "plain.h5" | "array.npy" => {
+                ensure_eq!(state, "settled", "state of {name}");
+                ensure!(after < before, "{name} did not become smaller");
+            }
+            _ => {}
+        }
+    }
+    corpus.finish()
+}
+
+fn again(case: &Case) -> Outcome {
+    let corpus = Corpus::new(case, &["-o", "settle=off"])?;
+    let mut rng = Rng::new(seed()?);
+    corpus.settle()?;
+    for _ in 0..3 {
+        for name in ["classic.nc", "plain.h5", "array.npy", "raw.bin"] {
+            corpus.patch(name, &mut rng)?;
+            ensure_eq!(
+                report(&corpus.at(name), "state")?,
+                "stored",
+                "state of {name}"
+            );
+            corpus.check(name)?;
+        }
+        corpus.settle()?;
+        corpus.check_all()?;
+        ensure_eq!(
+            report(&corpus.at("classic.nc"), "state")?,
+            "settled",
+            "state of classic.nc"
+        );
+    }
+    // Cut and extended, appended to, replaced.
+    for name in ["classic.nc", "raw.bin"] {
+        for place in [corpus.host.join(name), corpus.at(name)] {
+            let file = File::options().write(true).open(place)?;
+            file.set_len(1_234_567)?;
+            file.set_len(2_000_000)?;
+            file.write_all_at(b"appended", 2_000_000)?;
+        }
+        corpus.check(name)?;
+    }
+    corpus.settle()?;
+    corpus.check_all()?;
+    corpus.finish()
+}
+
+fn by_themselves(case: &Case) -> Outcome {
+    let corpus = Corpus::new(case, &["-o", "settle=1"])?;
+    let open = File::options().write(true).open(corpus.at("classic.nc"))?;
+    fs::copy(
+        corpus.host.join("array.npy"),
+        corpus.mount.path().join("later.npy"),
+    )?;
+    wait_for(&corpus.at("later.npy"), "settled")?;
+    wait_for(&corpus.at("noise.bin"), "incompressible")?;
+    ensure!(
+        report(&corpus.at("classic.nc"), "state")? != "settled",
+        "a file that is open for writing was settled"
+    );
+    drop(open);
+    wait_for(&corpus.at("classic.nc"), "settled")?;
+    fs::remove_file(corpus.mount.path().join("later.npy"))?;
+    corpus.finish()
+}
+
+fn killed(case: &Case) -> Outcome {
+    let mut corpus = Corpus::new(case, &["-o", "settle=off,settle_workers=2"])?;
+    for name in &corpus.names {
+        File::open(corpus.at(name))?.sync_all()?;
+    }
+    File::open(corpus.mount.path())?.sync_all()?;
+    let mut rng = Rng::new(seed()?);
+    for round in 0..10 {
+        for name in ["classic.nc", "data64.nc", "plain.h5", "raw.bin"] {
+            corpus.patch(name, &mut rng)?;
+        }
+        shale().arg("settle").arg(corpus.mount.path()).ok()?;
+        std::thread::sleep(Duration::from_millis(rng.below(400)));
+        corpus.mount.kill9()?;
+        corpus.mount.detach();
+        corpus
+            .mount
+            .fsck_is_clean()
+            .doing(format!("checking after kill {round}"))?;
+        corpus.mount.start()?;
+        corpus
+            .check_all()
+            .doing(format!("comparing after kill {round}"))?;
+    }
+    corpus.settle()?;
+    // What the kills left behind is collected.
+    shale()
+        .args(["gc", "--wait", "--live", "95"])
+        .arg(corpus.mount.path())
+        .ok()?;
+    corpus.check_all()?;
+    let garbage: u64 = report(corpus.mount.path(), "garbage")?.parse()?;
+    let alive = stored(corpus.mount.path())?;
+    ensure!(
+        garbage * 10 < alive,
+        "{garbage} bytes of garbage stay beside {alive} that are alive"
+    );
+    corpus.finish()
+}
+
+fn rebuilt(case: &Case) -> Outcome {
+    let mut corpus = Corpus::new(case, &["-o", "settle=off"])?;
+    corpus.settle()?;
+    corpus.mount.unmount()?;
+    fs::remove_dir_all(corpus.mount.store().join("index"))?;
+    corpus.mount.fsck(&["--rebuild"])?.status_is(1)?;
+    corpus.mount.fsck_is_clean()?;
+    corpus.mount.start()?;
+    corpus.check_all()?;
+    // Without the catalogue the frames themselves must tell.
+    corpus.mount.unmount()?;
+    fs::remove_dir_all(corpus.mount.store().join("index"))?;
+    fs::remove_dir_all(corpus.mount.store().join("packs/catalog"))?;
+    corpus.mount.fsck(&["--rebuild"])?.status_is(1)?;
+    corpus.mount.start()?;
+    let mut found: Vec<Vec<u8>> = Vec::new();
+    for entry in fs::read_dir(corpus.at("lost+found"))? {
+        found.push(fs::read(entry?.path())?);
+    }
+    for name in &corpus.names {
+        let expected = fs::read(corpus.host.join(name))?;
+        ensure!(
+            found.contains(&expected),
+            "{name} is not among the {} files in lost+found",
+            found.len()
+        );
+    }
+    corpus.mount.unmount()
+}
+
+fn space_back(case: &Case) -> Outcome {
+    let mut mount = case.mount("fs", &["-o", "settle=off"])?;
+    let mut rng = Rng::new(5);
+    let contents: Vec<Vec<u8>> = (0..16).map(|_| rng.bytes(4 << 20)).collect();
+    for (number, bytes) in contents.iter().enumerate() {
+        let file = File::create(mount.path().join(format!("f{number}")))?;
+        file.write_all_at(bytes, 0)?;
+        file.sync_all()?;
+    }
+    let full = occupied(&mount.store().join("packs"))?;
+    for number in (0..16).step_by(2) {
+        fs::remove_file(mount.path().join(format!("f{number}")))?;
+    }
+    let still_open = File::open(mount.path().join("f1"))?;
+    let deadline = Instant::now() + Duration::from_secs(60);
+    // The space of a deleted file is known to be free a moment after the kernel forgets it.
+    loop {
+        shale().args(["gc", "--wait"]).arg(mount.path()).ok()?;
+        let left = occupied(&mount.store().join("packs"))?;
+        if left < full * 6 / 10 {
+            break;
+        }
+        ensure!(
+            Instant::now() < deadline,
+            "{left} of {full} bytes are still occupied"
+        );
+    }
+    let mut seen = vec![0; 4 << 20];
+    still_open.read_exact_at(&mut seen, 0)?;
+    ensure!(seen == contents[1], "an open file lost its contents");
+    drop(still_open);
+    mount.remount()?;
+    for number in (1..16).step_by(2) {
+        ensure!(
+            fs::read(mount.path().join(format!("f{number}")))? == contents[number],
+            "f{number} differs"
+        );
+    }
+    mount.unmount()?;
+    mount.fsck_is_clean()
+}
+
+/// Bytes of all files below a directory.
+fn occupied(dir: &Path) -> Outcome<u64> {
+    let mut sum = 0;
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let metadata = entry.metadata()?;
+        sum += if metadata.is_dir() {
+            occupied(&entry.path())?
+        } else {
+            metadata.len()
+        };
+    }
+    Ok(sum)
+}
