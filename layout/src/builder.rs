@@ -121,11 +121,7 @@ impl Builder {
 }
 
 fn cost(extent: &LayoutExtent) -> usize {
-    let fields = match &extent.content {
-        Content::Records { fields, .. } => std::mem::size_of_val(&**fields),
-        _ => 0,
-    };
-    EXTENT_COST + fields
+    EXTENT_COST + extent.fields_memory()
 }
 
 /// Order of extents: by place, then by variable, so that what is dropped does not depend on the
