@@ -121,11 +121,7 @@ impl Builder {
 }
 
 fn cost(extent: &LayoutExtent) -> usize {
-    let fields = match &extent.content {
-        Content::Records { fields, .. } => std::mem::size_of_val(&**fields),
-        _ => 0,
-    };
-    EXTENT_COST + fields
+    EXTENT_COST + extent.fields_memory()
 }
 
 /// Order of extents: by place, then by variable, so that what is dropped does not depend on the
@@ -172,5 +168,90 @@ fn follows(extent: &LayoutExtent, next: &LayoutExtent) -> bool {
             },
         ) => variable == other && coding == next_coding,
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Budget;
+    use crate::extent::Coding;
+
+    fn array(offset: u64, len: u64, variable: u32) -> LayoutExtent {
+        LayoutExtent {
+            offset,
+            len,
+            content: Content::Array { variable },
+        }
+    }
+
+    fn chunk(offset: u64, first: u64) -> LayoutExtent {
+        LayoutExtent {
+            offset,
+            len: 10,
+            content: Content::Chunks {
+                variable: 0,
+                first,
+                chunk_len: 10,
+            },
+        }
+    }
+
+    fn filtered(offset: u64, len: u64) -> LayoutExtent {
+        LayoutExtent {
+            offset,
+            len,
+            content: Content::Filtered {
+                variable: 0,
+                coding: Coding::Compressed,
+            },
+        }
+    }
+
+    fn built(end: u64, extents: impl Iterator<Item = LayoutExtent>) -> Vec<LayoutExtent> {
+        let nothing: &[u8] = &[];
+        let mut reader = Reader::new(&nothing, Budget::default());
+        let mut builder = Builder::new(end);
+        for extent in extents {
+            builder.place(&mut reader, extent).unwrap();
+        }
+        builder.finish();
+        builder.extents
+    }
+
+    #[test]
+    fn what_overlaps_is_dropped_in_whatever_order_it_comes() {
+        let extents = [
+            array(0, 10, 3),
+            array(5, 10, 1),
+            array(12, 3, 2),
+            array(0, 4, 4),
+        ];
+        let kept = [array(0, 10, 3), array(12, 3, 2)];
+        assert_eq!(built(100, extents.iter().cloned()), kept);
+        assert_eq!(built(100, extents.iter().rev().cloned()), kept);
+    }
+
+    #[test]
+    fn what_is_outside_the_file_is_cut_off() {
+        let extents = [array(90, 20, 0), array(100, 5, 1), array(u64::MAX, 5, 2)];
+        assert_eq!(built(100, extents.into_iter()), [array(90, 10, 0)]);
+    }
+
+    #[test]
+    fn chunks_that_follow_each_other_melt() {
+        let run = |offset, len, first| LayoutExtent {
+            len,
+            ..chunk(offset, first)
+        };
+        let extents = [chunk(30, 7), chunk(0, 4), chunk(10, 5), chunk(20, 9)];
+        let kept = [run(0, 20, 4), run(20, 10, 9), run(30, 10, 7)];
+        assert_eq!(built(100, extents.into_iter()), kept);
+        // Numbers of compressed chunks do not matter to anyone.
+        let extents = [filtered(50, 7), filtered(0, 50), filtered(60, 1)];
+        assert_eq!(
+            built(100, extents.into_iter()),
+            [filtered(0, 57), filtered(60, 1)]
+        );
     }
 }

@@ -20,6 +20,14 @@ impl LayoutExtent {
     pub fn end(&self) -> u64 {
         self.offset + self.len
     }
+
+    /// Memory that the extent takes besides itself.
+    pub(crate) fn fields_memory(&self) -> usize {
+        match &self.content {
+            Content::Records { fields, .. } => size_of_val(&**fields),
+            _ => 0,
+        }
+    }
 }
 
 /// What an extent holds. Variables are given by their place in the list of variables.

@@ -16,6 +16,7 @@ pub enum Format {
     /// HDF5.
     Hdf5,
     /// HDF5 written by a NetCDF library.
+    #[serde(rename = "netcdf4")]
     NetCdf4,
     /// A NumPy array.
     Npy,

@@ -82,6 +82,15 @@ impl Layout {
         self.parsed.touches(range) || (self.follows_len && len != self.file_len)
     }
 
+    /// Memory that the layout takes, roughly; for whoever keeps many.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        let variables: usize = self.variables.iter().map(Variable::memory).sum();
+        let fields: usize = self.extents.iter().map(LayoutExtent::fields_memory).sum();
+        let extents = size_of_val(self.extents.as_slice());
+        size_of::<Self>() + variables + extents + fields + self.parsed.memory()
+    }
+
     /// How many bytes are elements of a variable, plain or filtered.
     #[must_use]
     pub fn understood_bytes(&self) -> u64 {

@@ -81,6 +81,11 @@ impl Ranges {
         self.map.iter().map(|(&start, &end)| start..end)
     }
 
+    /// Memory that the set takes, roughly.
+    pub(crate) fn memory(&self) -> usize {
+        self.map.len() * 3 * size_of::<u64>()
+    }
+
     /// How many bytes are in the set.
     #[must_use]
     pub fn bytes(&self) -> u64 {

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use crate::Layout;
-use crate::extent::{Coding, Content, Field};
-use crate::pieces::Meaning;
+use crate::extent::{Coding, Content, LayoutExtent};
+use crate::pieces::{Meaning, Piece};
 use crate::variable::{ByteOrder, Element, ElementKind};
 
 /// The widest record that is worth being treated as one element.
@@ -38,11 +38,28 @@ impl Layout {
     pub fn segments(&self, range: Range<u64>, min: u64) -> Vec<Segment> {
         let mut drafts: Vec<Draft> = Vec::new();
         let mut at = range.start;
+        let mut extents = self.extents.get(self.extent_at(at)..).unwrap_or_default();
         while at < range.end {
-            let segment = self.next_segment(at, range.end, min);
-            at = segment.offset + segment.len;
-            let weight = segment.len;
-            join(&mut drafts, Draft { segment, weight }, min);
+            // To the end of an extent, or up to where it begins.
+            let end = match extents {
+                [extent, ..] if extent.offset > at => extent.offset,
+                [extent, ..] => extent.end(),
+                [] => range.end,
+            };
+            let part = at..end.min(range.end);
+            at = part.end;
+            if let [extent, rest @ ..] = extents
+                && extent.offset < end
+            {
+                extents = rest;
+                if let Some(segment) = self.records(extent, part.clone(), min) {
+                    join(&mut drafts, segment, min);
+                    continue;
+                }
+            }
+            for piece in self.pieces(part) {
+                join(&mut drafts, self.segment(&piece), min);
+            }
         }
         if drafts.last().is_some_and(|last| last.segment.len < min)
             && let Some(crumb) = drafts.pop()
@@ -55,16 +72,8 @@ impl Layout {
         drafts.into_iter().map(|draft| draft.segment).collect()
     }
 
-    /// The piece at `at`, or the rest of the records it is in if they are not to be taken apart.
-    fn next_segment(&self, at: u64, end: u64, min: u64) -> Segment {
-        if let Some(extent) = self.extents.get(self.extent_at(at))
-            && extent.offset <= at
-            && let Content::Records { stride, fields } = &extent.content
-            && fields.iter().all(|field| field.len < min)
-        {
-            return self.records(*stride, fields, at..end.min(extent.end()));
-        }
-        let piece = self.at(at);
+    /// One piece as a segment.
+    fn segment(&self, piece: &Piece) -> Segment {
         let (variable, coding) = match piece.meaning {
             Meaning::Opaque => (None, Coding::Plain),
             Meaning::Elements { variable, .. } => (Some(variable), Coding::Plain),
@@ -75,8 +84,8 @@ impl Layout {
             Coding::Rearranged | Coding::Compressed => None,
         };
         Segment {
-            offset: at,
-            len: piece.end().min(end) - at,
+            offset: piece.offset,
+            len: piece.len,
             element,
             coding,
             variable,
@@ -87,7 +96,15 @@ impl Layout {
         self.variable(variable).map(|variable| variable.element)
     }
 
-    fn records(&self, stride: u64, fields: &[Field], range: Range<u64>) -> Segment {
+    /// A part of records whose slabs are all too short to stand alone.
+    fn records(&self, extent: &LayoutExtent, range: Range<u64>, min: u64) -> Option<Segment> {
+        let Content::Records { stride, fields } = &extent.content else {
+            return None;
+        };
+        let stride = *stride;
+        if fields.iter().any(|field| field.len >= min) {
+            return None;
+        }
         let largest = fields.iter().max_by_key(|field| field.len);
         let variable = largest.map(|field| field.variable);
         let element = variable.and_then(|number| self.element(number));
@@ -106,18 +123,20 @@ impl Layout {
                 order: element.map_or(ByteOrder::Little, |element| element.order),
             })
         };
-        Segment {
+        Some(Segment {
             offset: range.start,
             len: range.end - range.start,
             element,
             coding: Coding::Plain,
             variable,
-        }
+        })
     }
 }
 
 /// Appends a segment, or melts it into the one before if that is too short to stand alone.
-fn join(drafts: &mut Vec<Draft>, next: Draft, min: u64) {
+fn join(drafts: &mut Vec<Draft>, segment: Segment, min: u64) {
+    let weight = segment.len;
+    let next = Draft { segment, weight };
     match drafts.last_mut() {
         Some(last) if last.segment.len < min || last.is_like(&next) => last.absorb(next),
         _ => drafts.push(next),

@@ -96,9 +96,14 @@ impl Variable {
         (left == 0).then_some(origin)
     }
 
-    /// Memory that the variable takes, roughly.
+    /// What is counted for the variable while the list of variables grows.
     pub(crate) fn cost(&self) -> usize {
-        GROWTH * size_of::<Self>()
+        self.memory() + (GROWTH - 1) * size_of::<Self>()
+    }
+
+    /// Memory that the variable takes, roughly.
+    pub(crate) fn memory(&self) -> usize {
+        size_of::<Self>()
             + self.path.len()
             + 8 * (self.shape.len() + self.chunk.as_ref().map_or(0, Vec::len))
             + self.fill.as_ref().map_or(0, Vec::len)

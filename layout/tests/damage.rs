@@ -100,6 +100,26 @@ fn parts_of_the_file_in_the_wrong_place() {
 }
 
 #[test]
+fn a_change_that_leaves_a_layout_fresh_leaves_it_the_same() {
+    for (name, file) in samples() {
+        let len = file.len() as u64;
+        let layout = parse(&file, &Options::default());
+        let mut dice = Dice(6);
+        for _ in 0..rounds(&file, 60) {
+            let mut changed = file.clone();
+            for _ in 0..200 {
+                let start = dice.roll(file.len());
+                let end = (start + 1 + dice.roll(40)).min(file.len());
+                if !layout.is_stale_after(&(start as u64..end as u64), len) {
+                    changed[start..end].fill(dice.roll(256) as u8);
+                }
+            }
+            assert_eq!(parse(&changed, &Options::default()), layout, "{name}");
+        }
+    }
+}
+
+#[test]
 fn truncated_files() {
     for (name, file) in samples() {
         let mut dice = Dice(4);

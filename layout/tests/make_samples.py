@@ -26,7 +26,7 @@ import scipy.io
 import xarray
 
 HERE = pathlib.Path(__file__).resolve().parent
-KINDS = {"i": "int", "u": "uint", "f": "float", "S": "char", "V": "opaque", "b": "int"}
+KINDS = {"i": "int", "u": "uint", "f": "float", "S": "char", "V": "opaque", "b": "int", "c": "float"}
 RNG = np.random.default_rng(4711)
 
 
@@ -242,7 +242,11 @@ def hdf5_variables(path):
             expected.update(width=base.itemsize, kind=KINDS[base.kind])
         if one[...].dtype.itemsize != expected["width"]:
             expected["width"] = one[...].dtype.itemsize
-        if kind.kind == "V" and kind.names:
+        if kind.kind == "c":
+            expected = variable(one[...].view("f4").reshape(*one.shape, 2), order)
+        if name == "vector":
+            expected = variable(one[...].view(">i2").reshape(*one.shape, 3), "big")
+        elif kind.kind == "V" and kind.names:
             # Elements are compared as the file has them.
             expected["data"] = one[...].tobytes().hex()
         if one.chunks:
@@ -351,6 +355,9 @@ def h5_types(file):
     record = np.zeros(6, np.dtype([("a", "<i2"), ("b", ">f8"), ("c", "S3")]))
     record["a"], record["b"], record["c"] = values("i2", 6), values("f8", 6), b"xyz"
     file["compound"] = record
+    # Members of one kind: numbers, with one more dimension.
+    file["complex"] = (values("f4", 6) + 1j * values("f4", 6)).astype("<c8")
+    file["vector"] = np.frombuffer(values(">i2", 12), [("x", ">i2"), ("y", ">i2"), ("z", ">i2")])
     file["committed"] = np.dtype("<f4")
     file.create_dataset("typed", data=values("f4", 7), dtype=file["committed"])
     file.create_dataset("vlen", (4,), h5py.vlen_dtype(np.int16))[1] = [1, 2, 3]
@@ -525,12 +532,12 @@ MAKERS = {
     "scipy.nc": ("cdf2", scipy_classic),
     "xarray_scipy.nc": ("cdf2", xarray_scipy),
     "pnetcdf.nc": ("cdf5", pnetcdf),
-    "xarray.nc": ("net-cdf4", xarray_netcdf4),
-    "nc4_contiguous.nc": ("net-cdf4", netcdf4(nc4_contiguous)),
-    "nc4_chunked.nc": ("net-cdf4", netcdf4(nc4_chunked)),
-    "nc4_deflated.nc": ("net-cdf4", netcdf4(nc4_deflated)),
-    "nc4_types.nc": ("net-cdf4", netcdf4(nc4_types)),
-    "nc4_many.nc": ("net-cdf4", netcdf4(nc4_many)),
+    "xarray.nc": ("netcdf4", xarray_netcdf4),
+    "nc4_contiguous.nc": ("netcdf4", netcdf4(nc4_contiguous)),
+    "nc4_chunked.nc": ("netcdf4", netcdf4(nc4_chunked)),
+    "nc4_deflated.nc": ("netcdf4", netcdf4(nc4_deflated)),
+    "nc4_types.nc": ("netcdf4", netcdf4(nc4_types)),
+    "nc4_many.nc": ("netcdf4", netcdf4(nc4_many)),
     "contiguous.h5": ("hdf5", hdf5(h5_contiguous)),
     "contiguous_latest.h5": ("hdf5", hdf5(h5_contiguous, libver="latest")),
     "types.h5": ("hdf5", hdf5(h5_types)),

@@ -338,6 +338,7 @@ fn a_layout_is_the_same_each_time() {
         let first = parse(&file, &Options::default());
         assert_eq!(first, parse(&file, &Options::default()), "{name}");
         assert!(serde_json::to_string(&first).unwrap().len() > 50);
+        assert!((200..200_000).contains(&first.memory()), "{name}");
     }
 }
 

@@ -31,6 +31,15 @@ fn level(fields: &mut Fields<'_>, inner: &mut Vec<u64>, depth: usize) -> Result<
         });
     }
     match class {
+        6 => {
+            let count = bits & 0xffff;
+            let parts = alike(fields, version, width, count);
+            if let Some(element) = parts {
+                inner.push(count);
+                return Ok(element);
+            }
+            plain(ElementKind::Opaque, ByteOrder::Little)
+        }
         0 if bits & 8 != 0 => plain(ElementKind::Int, order),
         0 | 4 => plain(ElementKind::Uint, order),
         1 => plain(ElementKind::Float, order),
@@ -46,9 +55,38 @@ fn level(fields: &mut Fields<'_>, inner: &mut Vec<u64>, depth: usize) -> Result<
             let element = level(fields, inner, depth + 1)?;
             Ok(checked(element, inner, start, width))
         }
-        // Opaque, compound, reference, variable length.
+        // Opaque, reference, variable length.
         _ => plain(ElementKind::Opaque, ByteOrder::Little),
     }
+}
+
+/// The element that a compound type consists of, if its members are numbers of one kind that
+/// lie back to back: complex numbers, vectors.
+fn alike(fields: &mut Fields<'_>, version: u8, width: u32, count: u64) -> Option<Element> {
+    let mut element = None;
+    for number in 0..count {
+        let name = fields.rest().iter().position(|&byte| byte == 0)? + 1;
+        let (name, offset_width, more) = match version {
+            1 => (name.next_multiple_of(8), 4, 28),
+            2 => (name.next_multiple_of(8), 4, 0),
+            _ => (name, (width.max(1).ilog2() / 8 + 1) as usize, 0),
+        };
+        fields.skip(name).ok()?;
+        let offset = fields.uint(offset_width).ok()?;
+        fields.skip(more).ok()?;
+        // Properties of integers and floating-point numbers; other members end it.
+        let properties = match fields.rest().first()? & 15 {
+            0 => 4,
+            1 => 12,
+            _ => return None,
+        };
+        let member = level(fields, &mut Vec::new(), 1).ok()?;
+        fields.skip(properties).ok()?;
+        if offset != number * u64::from(member.width) || *element.get_or_insert(member) != member {
+            return None;
+        }
+    }
+    element.filter(|element| u64::from(element.width) * count == u64::from(width))
 }
 
 fn array(
