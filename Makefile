@@ -4,7 +4,7 @@ CARGO ?= cargo
 SHALE := target/release/shale
 export CARGO
 
-.PHONY: all build demo test setup check unit e2e bench-codec fuzz-codec clean
+.PHONY: all build demo test setup check unit e2e bench-codec bench-settle fuzz-codec fuzz-layout clean
 
 all: build
 
@@ -35,9 +35,18 @@ e2e: build setup
 bench-codec:
 	bench/codec/run.sh
 
+# Sizes and slices of settled files beside btrfs and nccopy; root.
+bench-settle: build
+	bench/settle/run.sh
+
 # Needs a nightly toolchain and cargo-fuzz. SECONDS=3600 make fuzz-codec
 fuzz-codec:
 	cd codec && $(CARGO) +nightly fuzz run --fuzz-dir fuzz decode -- -max_len=8192 -max_total_time=$(or $(SECONDS),600)
+
+# The same for the parsers of file formats. SECONDS=3600 make fuzz-layout
+fuzz-layout:
+	mkdir -p layout/fuzz/corpus/parse
+	cd layout && $(CARGO) +nightly fuzz run --fuzz-dir fuzz parse fuzz/corpus/parse tests/samples -- -max_len=30000 -max_total_time=$(or $(SECONDS),600)
 
 clean:
 	$(CARGO) clean

@@ -9,6 +9,7 @@ use shale_store::index::Namespace;
 use shale_store::index::schema::{Inode, Time};
 use shale_store::{File, Store};
 
+use crate::understanding::Understanding;
 use crate::{Error, settler};
 
 /// The file system of one store.
@@ -21,6 +22,7 @@ pub struct Fs {
     /// Open handles that may write, by inode.
     writers: Mutex<HashMap<u64, usize>>,
     pub(crate) settling: settler::Control,
+    pub(crate) understanding: Understanding,
 }
 
 /// Who asks.
@@ -103,6 +105,7 @@ impl Fs {
             orphans: Mutex::default(),
             writers: Mutex::default(),
             settling: settler::Control::default(),
+            understanding: Understanding::default(),
         }
     }
 
@@ -118,6 +121,7 @@ impl Fs {
             *count -= 1;
             if *count == 0 {
                 writers.remove(&ino);
+                self.end_following(ino);
             }
         }
     }

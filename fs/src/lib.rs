@@ -17,6 +17,7 @@ pub mod options;
 mod regions;
 mod settler;
 mod syncers;
+mod understanding;
 
 pub use error::Error;
 pub use fs::{Attr, Caller, Fs, Handle};

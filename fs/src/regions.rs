@@ -103,18 +103,33 @@ fn block(at: u64, len: u64, element: Element, shape: &[u64]) -> Block {
     Block {
         at,
         width,
-        kind: match element.kind {
-            shale_layout::ElementKind::Float => ElementKind::Float,
-            shale_layout::ElementKind::Int => ElementKind::Int,
-            shale_layout::ElementKind::Uint => ElementKind::Uint,
-            shale_layout::ElementKind::Char | shale_layout::ElementKind::Opaque => {
-                ElementKind::Opaque
-            }
-        },
-        order: match element.order {
-            shale_layout::ByteOrder::Little => ByteOrder::Little,
-            shale_layout::ByteOrder::Big => ByteOrder::Big,
-        },
+        kind: kind(element.kind),
+        order: order(element.order),
         dims,
+    }
+}
+
+/// An element as the store calls it.
+pub(crate) fn element(element: Element) -> shale_store::Element {
+    shale_store::Element {
+        width: element.width,
+        kind: kind(element.kind),
+        order: order(element.order),
+    }
+}
+
+fn kind(kind: shale_layout::ElementKind) -> ElementKind {
+    match kind {
+        shale_layout::ElementKind::Float => ElementKind::Float,
+        shale_layout::ElementKind::Int => ElementKind::Int,
+        shale_layout::ElementKind::Uint => ElementKind::Uint,
+        shale_layout::ElementKind::Char | shale_layout::ElementKind::Opaque => ElementKind::Opaque,
+    }
+}
+
+fn order(order: shale_layout::ByteOrder) -> ByteOrder {
+    match order {
+        shale_layout::ByteOrder::Little => ByteOrder::Little,
+        shale_layout::ByteOrder::Big => ByteOrder::Big,
     }
 }

@@ -152,9 +152,9 @@ impl Fs {
 }
 
 /// A file of the store as the parsers read it.
-struct Source<'a> {
-    store: &'a Store,
-    file: &'a Arc<File>,
+pub(crate) struct Source<'a> {
+    pub(crate) store: &'a Store,
+    pub(crate) file: &'a Arc<File>,
 }
 
 impl ReadAt for Source<'_> {

@@ -8,6 +8,7 @@ use parking_lot::{Condvar, Mutex};
 use shale_index::extent::Extent;
 use shale_index::schema::{Inode, Time};
 
+use crate::advice::Advice;
 use crate::map::FileMap;
 use crate::pins::Pin;
 use crate::segs::Segs;
@@ -20,6 +21,7 @@ pub struct File {
     pub(crate) state: Mutex<FileState>,
     /// Signalled whenever a chunk leaves the pipeline.
     pub(crate) moved: Condvar,
+    pub(crate) advice: Mutex<Option<Arc<dyn Advice>>>,
 }
 
 /// What the lock of a file protects.
@@ -123,7 +125,13 @@ impl File {
                 failure: Failure::default(),
             }),
             moved: Condvar::new(),
+            advice: Mutex::new(None),
         }
+    }
+
+    /// Tells what is known of the contents, for what is written from now on.
+    pub fn set_advice(&self, advice: Option<Arc<dyn Advice>>) {
+        *self.advice.lock() = advice;
     }
 
     /// Its inode number.

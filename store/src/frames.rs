@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use shale_codec::{Decoder, Effort, Encoder, FrameKind, FrameMeta, Hint};
@@ -18,6 +19,8 @@ pub(crate) struct Frames {
     pub(crate) packs: Packs,
     pub(crate) cache: FrameCache,
     scratch: Mutex<Vec<Scratch>>,
+    /// Frames and stored bytes that were read from packs to be decoded.
+    read: (AtomicU64, AtomicU64),
     /// Directories of tiles that were used lately.
     directories: Mutex<HashMap<(u64, u64), Arc<Directory>>>,
 }
@@ -98,8 +101,17 @@ impl Frames {
             packs,
             cache: FrameCache::new(cache_bytes),
             scratch: Mutex::default(),
+            read: Default::default(),
             directories: Mutex::default(),
         }
+    }
+
+    /// Frames and stored bytes that were read from packs to be decoded.
+    pub(crate) fn read_so_far(&self) -> (u64, u64) {
+        (
+            self.read.0.load(Ordering::Relaxed),
+            self.read.1.load(Ordering::Relaxed),
+        )
     }
 
     /// Copies what an extent of inode `ino` stands for; a hole leaves `out` as it is.
@@ -245,6 +257,10 @@ impl Frames {
             }
             other => other?,
         }
+        self.read.0.fetch_add(1, Ordering::Relaxed);
+        self.read
+            .1
+            .fetch_add(u64::from(part.frame_len), Ordering::Relaxed);
         let mut raw = Vec::with_capacity(part.raw_len as usize);
         let header = scratch
             .decoder
@@ -270,6 +286,19 @@ impl Frames {
         effort: Effort,
         raw: &[u8],
     ) -> Result<(FramePart, Pin), Error> {
+        let owner = (kind, ino, offset);
+        self.put_hinted(encoder, owner, &Hint::Unknown, effort, raw)
+    }
+
+    /// The same, when something is known of the bytes.
+    pub(crate) fn put_hinted(
+        &self,
+        encoder: &mut FrameEncoder,
+        (kind, ino, offset): (FrameKind, u64, u64),
+        hint: &Hint<'_>,
+        effort: Effort,
+        raw: &[u8],
+    ) -> Result<(FramePart, Pin), Error> {
         let sequence = self.packs.next_sequence();
         let meta = FrameMeta {
             kind,
@@ -277,7 +306,7 @@ impl Frames {
             offset,
             sequence,
         };
-        encoder.encode(&meta, &Hint::Unknown, effort, raw)?;
+        encoder.encode(&meta, hint, effort, raw)?;
         let (appended, pin) = self.packs.append(Lane::FOREGROUND, &encoder.frame)?;
         let part = FramePart {
             pack: appended.pack,

@@ -7,6 +7,7 @@
 //! Data before meaning: a frame is in a pack and the pack is synced before the index refers to
 //! it. Bytes stay in memory until the index has acknowledged them.
 
+mod advice;
 mod budget;
 mod cache;
 mod catalog;
@@ -34,6 +35,7 @@ mod tests;
 mod tiles;
 mod write;
 
+pub use advice::{Advice, Element, Segment};
 pub use error::Error;
 pub use file::{Failure, File};
 pub use read::Seek;

@@ -7,11 +7,11 @@ use crossbeam::channel::Receiver;
 use shale_codec::{Effort, FrameKind};
 use shale_index::extent::{Extent, Place};
 
-use crate::Error;
 use crate::file::{File, Flushed, Frozen};
 use crate::frames::FrameEncoder;
 use crate::pins::Pin;
 use crate::store::Inner;
+use crate::{Error, advice};
 
 /// Pieces and extents of a chunk from which on it is written as a whole.
 const MAX_FRAGMENTS: usize = 16;
@@ -75,21 +75,23 @@ impl Worker {
             } else {
                 inner.effort
             };
-            let (part, pin) = inner.frames.put(
-                &mut self.encoder,
-                FrameKind::Data,
-                job.file.ino,
-                run.start,
-                effort,
-                raw,
-            )?;
-            inner.space.spend(u64::from(part.frame_len));
-            pins.push(pin);
-            extents.push(Extent {
-                offset: run.start,
-                len: run.end - run.start,
-                place: Place::Frame(part),
-            });
+            for segment in advice::segments(&job.file, run.start, run.end) {
+                let (from, to) = (segment.start - run.start, segment.end - run.start);
+                let (part, pin) = inner.frames.put_hinted(
+                    &mut self.encoder,
+                    (FrameKind::Data, job.file.ino, segment.start),
+                    &segment.hint(),
+                    effort,
+                    &raw[from as usize..to as usize],
+                )?;
+                inner.space.spend(u64::from(part.frame_len));
+                pins.push(pin);
+                extents.push(Extent {
+                    offset: segment.start,
+                    len: segment.end - segment.start,
+                    place: Place::Frame(part),
+                });
+            }
         }
         Ok((extents, pins))
     }

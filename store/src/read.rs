@@ -59,6 +59,12 @@ impl Store {
         Err(Error::Refused(libc::EIO))
     }
 
+    /// Frames and stored bytes that this session has read from packs to decode them.
+    #[must_use]
+    pub fn read_so_far(&self) -> (u64, u64) {
+        self.inner.frames.read_so_far()
+    }
+
     /// Which transforms and coders the frames of a file use, by a look at some of them.
     ///
     /// # Errors

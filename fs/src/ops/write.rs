@@ -18,7 +18,9 @@ impl Fs {
         kill_privileges: bool,
     ) -> Result<(), Error> {
         self.settling.note_traffic(data.len());
+        self.foresee_write(&handle.file, offset, data);
         self.store.write(&handle.file, offset, data)?;
+        self.follow_write(&handle.file, offset, data.len() as u64);
         if kill_privileges {
             self.kill_privileges(handle.file.ino())?;
         }

@@ -194,6 +194,8 @@ impl Fs {
             b"ratio" => "1.000".to_owned(),
             b"state" => self.state(&inode).to_owned(),
             b"garbage" if inode.is_dir() => self.store.garbage().to_string(),
+            b"frames_read" if inode.is_dir() => self.store.read_so_far().0.to_string(),
+            b"bytes_read" if inode.is_dir() => self.store.read_so_far().1.to_string(),
             b"gc" if inode.is_dir() => if self.store.is_collecting() {
                 "running"
             } else {

@@ -3,6 +3,7 @@
 use shale_codec::{ByteOrder, ElementKind};
 use shale_index::extent::Extent;
 
+use crate::advice::Element;
 use crate::tiles::{Field, Geometry};
 
 /// Arrays of a file at most; beyond, it stays linear.
@@ -63,14 +64,6 @@ pub struct Block {
     pub order: ByteOrder,
     /// Extents within a record, the slowest first; none for a single element.
     pub dims: Vec<u64>,
-}
-
-/// What a field of an array consists of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Element {
-    pub(super) width: u32,
-    pub(super) kind: ElementKind,
-    pub(super) order: ByteOrder,
 }
 
 /// Something that is encoded as a whole.

@@ -12,8 +12,9 @@ use shale_codec::{Effort, FrameKind, Hint};
 use shale_index::extent::{Extent, ExtentMap, FramePart, MAX_FILE_SIZE, Place, TilePart};
 use shale_index::wire::{Reader, put_varint};
 
-use super::plan::{Element, Unit};
+use super::plan::Unit;
 use crate::Error;
+use crate::advice::Element;
 use crate::file::File;
 use crate::frames::{FrameEncoder, Frames};
 use crate::pack::Lane;
@@ -165,7 +166,12 @@ impl<'a> Settler<'a> {
             geometry.cut(&self.raw, number as usize, &mut self.tile);
             let (field, _, shape) = geometry.tile(number as usize);
             let mut shape: Vec<usize> = shape.iter().map(|&n| n as usize).collect();
-            let hint = match elements.get(field).copied().flatten() {
+            let hint = match elements
+                .get(field)
+                .copied()
+                .flatten()
+                .filter(Element::is_useful)
+            {
                 Some(element) => {
                     if let Some(last) = shape.last_mut() {
                         *last /= element.width as usize;

@@ -1,0 +1,116 @@
+//! What is known of the files that are being written.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use shale_layout::{Budget, Layout, Options, ReadAt};
+use shale_store::{Advice, File, Segment};
+
+use crate::settler::Source;
+use crate::{Fs, regions};
+
+/// Smaller files are not looked at while they are written.
+const SIZE_MIN: u64 = 64 << 10;
+/// A part of a chunk that gets a frame of its own has at least so many bytes.
+const SEGMENT_MIN: u64 = 64 << 10;
+/// How often a file is parsed while it is written, besides once for each doubling of its size.
+const PARSES: u32 = 4;
+/// What a parser may do while a program waits for its write.
+const BUDGET: Budget = Budget {
+    read_bytes: 1 << 20,
+    time: Duration::from_millis(20),
+    structure_bytes: 1 << 20,
+};
+
+/// By inode.
+#[derive(Debug, Default)]
+pub(crate) struct Understanding {
+    files: Mutex<HashMap<u64, Known>>,
+}
+
+#[derive(Debug)]
+struct Known {
+    layout: Arc<Layout>,
+    /// Size when it was parsed last.
+    size: u64,
+    parses: u32,
+}
+
+#[derive(Debug)]
+struct ByLayout(Arc<Layout>);
+
+impl Advice for ByLayout {
+    fn segments(&self, start: u64, end: u64) -> Vec<Segment> {
+        self.0
+            .segments(start..end, SEGMENT_MIN)
+            .into_iter()
+            .map(|segment| Segment {
+                start: segment.offset,
+                end: segment.offset + segment.len,
+                element: segment.element.map(regions::element),
+            })
+            .collect()
+    }
+}
+
+impl Fs {
+    /// Looks at the first bytes of a file before they are written, so that already the chunk they
+    /// are in is understood.
+    pub(crate) fn foresee_write(&self, file: &Arc<File>, offset: u64, data: &[u8]) {
+        let ino = file.ino();
+        if offset == 0
+            && data.len() as u64 >= SIZE_MIN
+            && !self.understanding.files.lock().contains_key(&ino)
+        {
+            self.understand(file, data, 0);
+        }
+    }
+
+    /// Follows a write: parses the file when it has grown large enough to be worth it, and again
+    /// when the bytes that a parser read have changed.
+    pub(crate) fn follow_write(&self, file: &Arc<File>, offset: u64, len: u64) {
+        let size = file.size();
+        if size < SIZE_MIN {
+            return;
+        }
+        let parses = match self.understanding.files.lock().get(&file.ino()) {
+            None => 0,
+            Some(known) => {
+                let stale = known.layout.is_stale_after(&(offset..offset + len), size);
+                if !stale || (known.parses >= PARSES && size < 2 * known.size) {
+                    return;
+                }
+                known.parses
+            }
+        };
+        let source = Source {
+            store: &self.store,
+            file,
+        };
+        self.understand(file, &source, parses);
+    }
+
+    fn understand(&self, file: &Arc<File>, source: &(impl ReadAt + ?Sized), parses: u32) {
+        let options = Options {
+            budget: BUDGET,
+            growing: true,
+        };
+        let layout = Arc::new(shale_layout::parse(&source, &options));
+        let advice: Option<Arc<dyn Advice>> = (!layout.extents().is_empty())
+            .then(|| Arc::new(ByLayout(Arc::clone(&layout))) as Arc<dyn Advice>);
+        file.set_advice(advice);
+        let known = Known {
+            layout,
+            size: source.len(),
+            parses: parses + 1,
+        };
+        self.understanding.files.lock().insert(file.ino(), known);
+    }
+
+    /// Forgets what is known of a file that nobody writes any more.
+    pub(crate) fn end_following(&self, ino: u64) {
+        self.understanding.files.lock().remove(&ino);
+    }
+}
