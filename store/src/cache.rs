@@ -87,6 +87,11 @@ impl FrameCache {
         }
     }
 
+    /// Bytes that may be held.
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit
+    }
+
     /// Bytes held.
     #[cfg(test)]
     fn bytes(&self) -> u64 {

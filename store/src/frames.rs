@@ -1,8 +1,8 @@
 //! Frames in and out: encode and append, read and decode, through the cache.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 use shale_codec::{Decoder, Effort, Encoder, FrameKind, FrameMeta, Hint};
@@ -19,6 +19,8 @@ pub(crate) struct Frames {
     pub(crate) packs: Packs,
     pub(crate) cache: FrameCache,
     scratch: Mutex<Vec<Scratch>>,
+    /// Threads that one read may decode with.
+    threads: usize,
     /// Frames and stored bytes that were read from packs to be decoded.
     read: (AtomicU64, AtomicU64),
     /// Directories of tiles that were used lately.
@@ -101,6 +103,7 @@ impl Frames {
             packs,
             cache: FrameCache::new(cache_bytes),
             scratch: Mutex::default(),
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
             read: Default::default(),
             directories: Mutex::default(),
         }
@@ -121,7 +124,47 @@ impl Frames {
         ino: u64,
         out: &mut [u8],
     ) -> Result<(), Error> {
+        if let Place::Tiles(part) = &extent.place {
+            self.decode_ahead(part, ino, extent.offset, out.len() as u64)?;
+        }
         self.copy_extent_from(extent, ino, out, |part, offset| self.get(part, ino, offset))
+    }
+
+    /// Decodes the tiles that a range crosses on all cores; a row of an array often crosses many.
+    fn decode_ahead(&self, part: &TilePart, ino: u64, offset: u64, len: u64) -> Result<(), Error> {
+        let directory = self.directory(part, ino, offset)?;
+        let mut missing: BTreeMap<usize, FramePart> = BTreeMap::new();
+        let mut at = part.skip;
+        while at < part.skip + len {
+            let spot = directory.geometry().locate(at);
+            if !missing.contains_key(&spot.tile) {
+                let frame = directory.frame(part, spot.tile);
+                if self.cache.peek((frame.pack, frame.at)).is_none() {
+                    missing.insert(spot.tile, frame);
+                }
+            }
+            at += spot.run;
+        }
+        let bytes: u64 = missing.values().map(|frame| u64::from(frame.raw_len)).sum();
+        let threads = self.threads.min(missing.len());
+        if threads < 2 || bytes > self.cache.limit() / 2 {
+            return Ok(());
+        }
+        let frames: Vec<FramePart> = missing.into_values().collect();
+        let next = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    while let Some(frame) = frames.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        // Whoever copies from it meets the error.
+                        if self.get(frame, ino, offset).is_err() {
+                            break;
+                        }
+                    }
+                });
+            }
+        });
+        Ok(())
     }
 
     /// The same with frames that `get` finds.

@@ -30,7 +30,7 @@ use crate::frames::{FrameEncoder, Frames};
 use crate::pins::Pin;
 
 /// Extents that fit into an inode.
-const INLINE_EXTENTS: usize = 8;
+const INLINE_EXTENTS: usize = 32;
 /// Extents of a leaf at most.
 const LEAF_EXTENTS: usize = 2048;
 /// Commit records after which a file is folded.

@@ -82,10 +82,6 @@ impl Store {
     }
 }
 
-fn first(unit: &Unit) -> u64 {
-    unit.ranges().map(|range| range.0).min().unwrap_or(0)
-}
-
 struct Window {
     start: u64,
     end: u64,
@@ -112,8 +108,8 @@ impl Inner {
         while start < size {
             let mut end = size.min(start.saturating_add(WINDOW));
             let mut inside = Vec::new();
-            while let Some(array) = arrays.next_if(|array| first(array) < end) {
-                end = end.max(array.ranges().map(|range| range.1).max().unwrap_or(0));
+            while let Some(array) = arrays.next_if(|array| array.span().0 < end) {
+                end = end.max(array.span().1);
                 inside.push(array);
             }
             let window = Window {
@@ -155,7 +151,7 @@ impl Inner {
         }
         let arrays: Vec<Unit> = arrays
             .into_iter()
-            .filter(|array| array.ranges().all(|range| is_covered(&noted, range)))
+            .filter(|array| is_covered(&noted, array.span()))
             .collect();
         let taken: Vec<(u64, u64)> = arrays.iter().flat_map(Unit::ranges).collect();
         let extents: Vec<Extent> = noted.iter().copied().collect();

@@ -167,6 +167,8 @@ const SIZES: Sizes = Sizes {
     piece: 800,
     gather: 1500,
     linear: 4096,
+    front: 700,
+    large: 30_000,
 };
 
 fn regions(offset: usize, record: usize, records: usize) -> Vec<Region> {

@@ -24,6 +24,11 @@ pub(crate) struct Sizes {
     pub(crate) gather: u64,
     /// Linear frames.
     pub(crate) linear: u64,
+    /// The front of a large file is stored a second time, linear: whoever opens the file reads
+    /// its header and, ahead of that, some of the first variable.
+    pub(crate) front: u64,
+    /// Files below this have no such front.
+    pub(crate) large: u64,
 }
 
 impl Sizes {
@@ -34,7 +39,14 @@ impl Sizes {
         piece: 128 << 10,
         gather: 512 << 10,
         linear: 1 << 20,
+        front: 64 << 10,
+        large: 16 << 20,
     };
+
+    /// Length of the front of a file.
+    pub(super) fn front_of(&self, size: u64) -> u64 {
+        if size >= self.large { self.front } else { 0 }
+    }
 }
 
 /// What is known of a range of a file: equal records, each with blocks of numbers at the same
@@ -69,9 +81,11 @@ pub struct Block {
 /// Something that is encoded as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
-    /// An array of tiles; for each of its fields, what the elements are.
+    /// An array of tiles; for each of its fields, what the elements are. What of it lies in
+    /// front of `from` is read from elsewhere.
     Array {
         offset: u64,
+        from: u64,
         geometry: Geometry,
         elements: Vec<Option<Element>>,
     },
@@ -85,12 +99,28 @@ impl Unit {
         self.ranges().map(|(start, end)| end - start).sum()
     }
 
+    /// From the first byte that is needed to encode it to the last.
+    pub(super) fn span(&self) -> (u64, u64) {
+        match self {
+            Self::Array {
+                offset, geometry, ..
+            } => (*offset, offset + geometry.len()),
+            Self::Gather(pieces) => (
+                pieces.first().map_or(0, |piece| piece.0),
+                pieces.last().map_or(0, |piece| piece.1),
+            ),
+        }
+    }
+
     /// The ranges of the file that it holds.
     pub(super) fn ranges(&self) -> impl Iterator<Item = (u64, u64)> {
         let ranges = match self {
             Self::Array {
-                offset, geometry, ..
-            } => vec![(*offset, offset + geometry.len())],
+                offset,
+                from,
+                geometry,
+                ..
+            } => vec![(*from.max(offset), offset + geometry.len())],
             Self::Gather(pieces) => pieces.clone(),
         };
         ranges.into_iter()
@@ -126,6 +156,24 @@ impl Region {
 /// Cuts regions into arrays of at most `limit` bytes, in the order of the file. Regions that are
 /// small, overlap others, go beyond the end of the file or do not add up are left out.
 pub(super) fn arrays(regions: &[Region], size: u64, limit: u64, sizes: &Sizes) -> Vec<Unit> {
+    let front = sizes.front_of(size);
+    let mut arrays = cut_all(regions, size, limit, sizes);
+    arrays.retain_mut(|unit| match unit {
+        Unit::Array {
+            offset,
+            from,
+            geometry,
+            ..
+        } => {
+            *from = front;
+            *offset + geometry.len() > front
+        }
+        Unit::Gather(_) => true,
+    });
+    arrays
+}
+
+fn cut_all(regions: &[Region], size: u64, limit: u64, sizes: &Sizes) -> Vec<Unit> {
     let mut sorted: Vec<&Region> = regions.iter().collect();
     sorted.sort_by_key(|region| region.offset);
     let mut units = Vec::new();
@@ -188,6 +236,7 @@ fn cut(region: &Region, limit: u64, sizes: &Sizes, units: &mut Vec<Unit>) {
         if let Some((geometry, elements)) = geometry(region, records, sizes) {
             units.push(Unit::Array {
                 offset: region.offset + first * region.record,
+                from: 0,
                 geometry,
                 elements,
             });
@@ -426,6 +475,7 @@ mod tests {
                 offset,
                 geometry,
                 elements,
+                ..
             } = unit
             else {
                 panic!("not an array");
@@ -451,7 +501,11 @@ mod tests {
             blocks: vec![block(0, 4, &[10, 1 << 20])],
         };
         let units = arrays(&[region], 1 << 40, 8 << 20, &SIZES);
-        assert_eq!(units.iter().map(Unit::raw).sum::<u64>(), 80 << 20);
+        assert_eq!(
+            units.iter().map(Unit::raw).sum::<u64>(),
+            (80 << 20) - SIZES.front,
+            "the front is stored elsewhere"
+        );
         assert!(units.iter().all(|unit| unit.raw() <= 8 << 20));
     }
 

@@ -41,8 +41,16 @@ pub(super) struct Settler<'a> {
 
 /// Frames of a unit that have been encoded but not appended.
 enum Draft {
-    Frame { table: usize, raw_len: usize },
-    Tiles { body: u64, directory: usize },
+    Frame {
+        table: usize,
+        raw_len: usize,
+    },
+    Tiles {
+        offset: u64,
+        raw_len: u64,
+        body: u64,
+        directory: usize,
+    },
 }
 
 impl<'a> Settler<'a> {
@@ -92,23 +100,30 @@ impl<'a> Settler<'a> {
                     skip += (end - start) as usize;
                 }
             }
-            Draft::Tiles { body, directory } => {
-                for (start, end) in unit.ranges() {
-                    let part = TilePart {
-                        pack: appended.pack,
-                        at: appended.at + body,
-                        frame_len: (self.out.len() as u64 - body) as u32,
-                        directory_len: directory as u32,
-                        body,
-                        raw_len: end - start,
-                        skip: 0,
-                    };
-                    extents.push(Extent {
-                        offset: start,
-                        len: end - start,
-                        place: Place::Tiles(part),
-                    });
-                }
+            Draft::Tiles {
+                offset,
+                raw_len,
+                body,
+                directory,
+            } => {
+                let part = TilePart {
+                    pack: appended.pack,
+                    at: appended.at + body,
+                    frame_len: (self.out.len() as u64 - body) as u32,
+                    directory_len: directory as u32,
+                    body,
+                    raw_len,
+                    skip: 0,
+                };
+                let whole = Extent {
+                    offset,
+                    len: raw_len,
+                    place: Place::Tiles(part),
+                };
+                extents.extend(
+                    unit.ranges()
+                        .filter_map(|(start, end)| whole.slice(start, end)),
+                );
             }
         }
         Ok((extents, pin))
@@ -147,6 +162,7 @@ impl<'a> Settler<'a> {
                 offset,
                 geometry,
                 elements,
+                ..
             } => {
                 self.read(*offset, offset + geometry.len())?;
                 self.encode_tiles(*offset, geometry, elements)
@@ -208,6 +224,8 @@ impl<'a> Settler<'a> {
             &mut self.out,
         )?;
         Ok(Draft::Tiles {
+            offset,
+            raw_len: geometry.len(),
             body,
             directory: directory.len(),
         })
@@ -244,13 +262,17 @@ pub(super) fn is_done(unit: &Unit, noted: &ExtentMap, frames: &Frames, ino: u64)
         Unit::Array {
             offset, geometry, ..
         } => {
-            let mut extents = noted.range(*offset, offset + geometry.len());
+            let mut extents = unit
+                .ranges()
+                .flat_map(|(start, end)| noted.range(start, end));
             let (Some(extent), None) = (extents.next(), extents.next()) else {
                 return false;
             };
             match &extent.place {
                 Place::Tiles(part) => {
-                    extent.len == part.raw_len
+                    extent.end() == offset + geometry.len()
+                        && part.skip == extent.offset - offset
+                        && unit.raw() == extent.len
                         && frames
                             .directory(part, ino, extent.offset)
                             .is_ok_and(|directory| directory.geometry() == geometry)
