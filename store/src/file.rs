@@ -9,6 +9,7 @@ use shale_index::extent::Extent;
 use shale_index::schema::{Inode, Time};
 
 use crate::advice::Advice;
+use crate::ahead::Position;
 use crate::map::FileMap;
 use crate::pins::Pin;
 use crate::segs::Segs;
@@ -22,6 +23,7 @@ pub struct File {
     /// Signalled whenever a chunk leaves the pipeline.
     pub(crate) moved: Condvar,
     pub(crate) advice: Mutex<Option<Arc<dyn Advice>>>,
+    pub(crate) position: Mutex<Position>,
 }
 
 /// What the lock of a file protects.
@@ -126,6 +128,7 @@ impl File {
             }),
             moved: Condvar::new(),
             advice: Mutex::new(None),
+            position: Mutex::default(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Frames in and out: encode and append, read and decode, through the cache.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -130,32 +130,59 @@ impl Frames {
         self.copy_extent_from(extent, ino, out, |part, offset| self.get(part, ino, offset))
     }
 
-    /// Decodes the tiles that a range crosses on all cores; a row of an array often crosses many.
-    fn decode_ahead(&self, part: &TilePart, ino: u64, offset: u64, len: u64) -> Result<(), Error> {
+    /// Frames of an extent that are not decoded yet.
+    pub(crate) fn missing(&self, extent: &Extent, ino: u64) -> Result<Vec<FramePart>, Error> {
+        match &extent.place {
+            Place::Hole => Ok(Vec::new()),
+            Place::Frame(part) => Ok(self
+                .cache
+                .peek((part.pack, part.at))
+                .is_none()
+                .then_some(*part)
+                .into_iter()
+                .collect()),
+            Place::Tiles(part) => self.missing_tiles(part, ino, extent.offset, extent.len),
+        }
+    }
+
+    /// Tiles that a range crosses and that are not decoded yet, in the order of the file.
+    fn missing_tiles(
+        &self,
+        part: &TilePart,
+        ino: u64,
+        offset: u64,
+        len: u64,
+    ) -> Result<Vec<FramePart>, Error> {
         let directory = self.directory(part, ino, offset)?;
-        let mut missing: BTreeMap<usize, FramePart> = BTreeMap::new();
+        let mut seen = HashSet::new();
+        let mut missing = Vec::new();
         let mut at = part.skip;
         while at < part.skip + len {
             let spot = directory.geometry().locate(at);
-            if !missing.contains_key(&spot.tile) {
+            if seen.insert(spot.tile) {
                 let frame = directory.frame(part, spot.tile);
                 if self.cache.peek((frame.pack, frame.at)).is_none() {
-                    missing.insert(spot.tile, frame);
+                    missing.push(frame);
                 }
             }
             at += spot.run;
         }
-        let bytes: u64 = missing.values().map(|frame| u64::from(frame.raw_len)).sum();
+        Ok(missing)
+    }
+
+    /// Decodes the tiles that a range crosses on all cores; a row of an array often crosses many.
+    fn decode_ahead(&self, part: &TilePart, ino: u64, offset: u64, len: u64) -> Result<(), Error> {
+        let missing = self.missing_tiles(part, ino, offset, len)?;
+        let bytes: u64 = missing.iter().map(|frame| u64::from(frame.raw_len)).sum();
         let threads = self.threads.min(missing.len());
         if threads < 2 || bytes > self.cache.limit() / 2 {
             return Ok(());
         }
-        let frames: Vec<FramePart> = missing.into_values().collect();
         let next = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             for _ in 0..threads {
                 scope.spawn(|| {
-                    while let Some(frame) = frames.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    while let Some(frame) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
                         // Whoever copies from it meets the error.
                         if self.get(frame, ino, offset).is_err() {
                             break;

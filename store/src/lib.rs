@@ -8,6 +8,7 @@
 //! it. Bytes stay in memory until the index has acknowledged them.
 
 mod advice;
+mod ahead;
 mod budget;
 mod cache;
 mod catalog;

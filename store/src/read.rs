@@ -36,6 +36,7 @@ impl Store {
     ) -> Result<(), Error> {
         let inner = &*self.inner;
         inner.check()?;
+        inner.read_ahead(file, offset, len as u64);
         out.clear();
         for _ in 0..MAX_MOVES {
             let wanted = {

@@ -15,6 +15,7 @@ use shale_index::schema::Inode;
 use shale_index::{Kv, Namespace};
 
 use crate::Error;
+use crate::ahead::Ahead;
 use crate::budget::Budget;
 use crate::catalog::Catalog;
 use crate::commit::Control;
@@ -26,7 +27,7 @@ use crate::pipeline::Job;
 use crate::space::SpaceGuard;
 use crate::spare::Spare;
 use crate::superblock::Superblock;
-use crate::{collector, commit, pack, pipeline};
+use crate::{ahead, collector, commit, pack, pipeline};
 
 /// How a store is used.
 #[derive(Clone, Debug)]
@@ -61,6 +62,7 @@ pub(crate) struct Inner {
     pub(crate) spare: Spare,
     pub(crate) committer: Control,
     pub(crate) collector: collector::Control,
+    pub(crate) ahead: Ahead,
     pub(crate) effort: Effort,
     /// Files in use, by inode. Whoever works on a file takes it from here.
     files: Mutex<HashMap<u64, Arc<File>>>,
@@ -144,6 +146,7 @@ impl Store {
             .total;
         let orphans = namespace.orphans()?;
         let (sender, receiver) = crossbeam::channel::unbounded();
+        let (ahead_sender, ahead_receiver) = crossbeam::channel::unbounded();
         let inner = Arc::new(Inner {
             namespace,
             frames: Frames::new(packs, options.memory / 4),
@@ -152,6 +155,7 @@ impl Store {
             spare: Spare::default(),
             committer: Control::default(),
             collector: collector::Control::default(),
+            ahead: Ahead::new(ahead_sender),
             effort: options.effort,
             files: Mutex::default(),
             dirty: Mutex::default(),
@@ -166,6 +170,11 @@ impl Store {
             let (inner, receiver) = (Arc::clone(&inner), receiver.clone());
             let body = move || pipeline::work(&inner, &receiver);
             threads.push(spawn(format!("shale-encode-{number}"), body)?);
+        }
+        for number in 0..options.workers.max(1) {
+            let (inner, receiver) = (Arc::clone(&inner), ahead_receiver.clone());
+            let body = move || ahead::work(&inner, &receiver);
+            threads.push(spawn(format!("shale-decode-{number}"), body)?);
         }
         let committer = Arc::clone(&inner);
         threads.push(spawn("shale-commit".to_owned(), move || {
@@ -294,6 +303,7 @@ impl Store {
         let synced = self.sync_all();
         self.inner.committer.stop();
         self.inner.jobs.lock().take();
+        self.inner.ahead.stop();
         for thread in std::mem::take(&mut *self.threads.lock()) {
             let _ = thread.join();
         }

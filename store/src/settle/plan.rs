@@ -493,6 +493,22 @@ mod tests {
     }
 
     #[test]
+    fn a_variable_of_four_dimensions_is_cut_in_all_but_the_fastest() {
+        let region = Region {
+            offset: 132,
+            records: 48,
+            record: 20 * 181 * 360 * 4,
+            blocks: vec![block(0, 4, &[20, 181, 360])],
+        };
+        let units = arrays(&[region], 250_214_532, 32 << 20, &SIZES);
+        assert_eq!(units.len(), 8);
+        let Unit::Array { geometry, .. } = &units[0] else {
+            panic!("not an array");
+        };
+        assert_eq!(geometry.fields()[0].tile, [6, 7, 7, 1440]);
+    }
+
+    #[test]
     fn records_beyond_the_limit_are_cut_inside() {
         let region = Region {
             offset: 0,

@@ -1,0 +1,150 @@
+//! Reading ahead: whoever reads a file from front to back finds the next frames decoded.
+
+use std::sync::Arc;
+
+use crossbeam::channel::{Receiver, Sender};
+use parking_lot::Mutex;
+use shale_index::extent::FramePart;
+
+use crate::file::File;
+use crate::store::Inner;
+
+/// Bytes read in a row after which a reader counts as sequential.
+const SEQUENTIAL: u64 = 256 << 10;
+/// How far ahead of a sequential reader frames are decoded.
+const WINDOW: u64 = 8 << 20;
+/// The window is moved on by steps of this size.
+const STEP: u64 = 1 << 20;
+
+/// A frame to be decoded.
+#[derive(Debug)]
+pub(crate) struct Job {
+    ino: u64,
+    offset: u64,
+    part: FramePart,
+}
+
+/// Where a file is being read.
+#[derive(Debug, Default)]
+pub(crate) struct Position {
+    next: u64,
+    /// Bytes read in a row.
+    run: u64,
+    /// Everything before has been asked for.
+    asked: u64,
+}
+
+impl Position {
+    /// Follows a read; returns the range that should be decoded ahead, if it is time for that.
+    fn follow(&mut self, offset: u64, len: u64, window: u64) -> Option<(u64, u64)> {
+        // Requests of one reader overtake each other a little.
+        let near = offset.abs_diff(self.next) <= STEP;
+        if near {
+            self.run = self.run.saturating_add(len);
+            self.next = self.next.max(offset.saturating_add(len));
+        } else {
+            *self = Self {
+                next: offset.saturating_add(len),
+                run: len,
+                asked: 0,
+            };
+        }
+        let wanted = self.next.saturating_add(window);
+        if self.run < SEQUENTIAL || wanted < self.asked.saturating_add(STEP.min(window)) {
+            return None;
+        }
+        let from = self.asked.max(self.next);
+        self.asked = wanted;
+        Some((from, wanted))
+    }
+}
+
+/// The way to the threads that decode ahead.
+#[derive(Debug)]
+pub(crate) struct Ahead {
+    sender: Mutex<Option<Sender<Job>>>,
+}
+
+impl Ahead {
+    pub(crate) fn new(sender: Sender<Job>) -> Self {
+        Self {
+            sender: Mutex::new(Some(sender)),
+        }
+    }
+
+    pub(crate) fn stop(&self) {
+        self.sender.lock().take();
+    }
+}
+
+impl Inner {
+    /// Follows a read of a file and decodes ahead of it.
+    pub(crate) fn read_ahead(&self, file: &Arc<File>, offset: u64, len: u64) {
+        let room = self.frames.cache.limit() / 4;
+        let window = WINDOW.min(room);
+        let Some((from, to)) = file.position.lock().follow(offset, len, window) else {
+            return;
+        };
+        let extents = {
+            let mut state = file.state.lock();
+            let to = to.min(state.size);
+            // What is in memory needs no decoding, and errors are for those who really read.
+            self.extents(file, &mut state, from, to.max(from))
+                .unwrap_or_default()
+        };
+        let sender = self.ahead.sender.lock();
+        let Some(sender) = sender.as_ref() else {
+            return;
+        };
+        let mut bytes = 0;
+        for extent in extents {
+            let Ok(frames) = self.frames.missing(&extent, file.ino) else {
+                return;
+            };
+            for part in frames {
+                bytes += u64::from(part.raw_len);
+                // A row of tiles that is larger than the cache would push itself out.
+                if bytes > 2 * room {
+                    return;
+                }
+                let job = Job {
+                    ino: file.ino,
+                    offset: extent.offset,
+                    part,
+                };
+                let _ = sender.send(job);
+            }
+        }
+    }
+}
+
+pub(crate) fn work(inner: &Inner, jobs: &Receiver<Job>) {
+    for job in jobs {
+        // Whoever reads it meets the error.
+        let _ = inner.frames.get(&job.part, job.ino, job.offset);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_sequential_readers_are_followed() {
+        let mut position = Position::default();
+        let (mut random, mut asked) = (0, Vec::new());
+        for i in 0..64u64 {
+            let offset = (i * 7919 % 64) * (8 << 20);
+            random += usize::from(position.follow(offset, 128 << 10, WINDOW).is_some());
+        }
+        assert_eq!(random, 0);
+        for i in 0..64 {
+            let offset = (1 << 40) + i * (128 << 10);
+            asked.extend(position.follow(offset, 128 << 10, WINDOW));
+        }
+        assert!(asked.len() >= 4, "{asked:?}");
+        for pair in asked.windows(2) {
+            assert_eq!(pair[0].1, pair[1].0, "no gap, nothing twice");
+        }
+    }
+}
