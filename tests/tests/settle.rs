@@ -25,6 +25,7 @@ fn main() -> ExitCode {
         .test("quiet_files_settle_by_themselves", by_themselves)
         .test("killed_while_settling_it_is_old_or_new", killed)
         .test("settled_files_are_rebuilt_from_packs_alone", rebuilt)
+        .test("flipped_bytes_in_settled_packs_are_never_served", flipped)
         .test("deleting_half_gives_the_space_back", space_back)
         .run()
 }
@@ -328,6 +329,56 @@ fn rebuilt(case: &Case) -> Outcome {
         );
     }
     corpus.mount.unmount()
+}
+
+fn flipped(case: &Case) -> Outcome {
+    let mut corpus = Corpus::new(case, &["-o", "settle=off"])?;
+    corpus.settle()?;
+    shale()
+        .args(["gc", "--wait", "--live", "100"])
+        .arg(corpus.mount.path())
+        .ok()?;
+    corpus.mount.unmount()?;
+    let mut packs = Vec::new();
+    for session in fs::read_dir(corpus.mount.store().join("packs"))? {
+        let session = session?.path();
+        if session.ends_with("catalog") {
+            continue;
+        }
+        for pack in fs::read_dir(session)? {
+            packs.push(pack?.path());
+        }
+    }
+    packs.sort();
+    let mut rng = Rng::new(seed()?);
+    let (mut refused, mut served) = (0, 0);
+    for _ in 0..20 {
+        let pack = &packs[rng.below(packs.len() as u64) as usize];
+        let file = File::options().read(true).write(true).open(pack)?;
+        let at = rng.below(file.metadata()?.len());
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, at)?;
+        file.write_all_at(&[byte[0] ^ (1 << rng.below(8))], at)?;
+        corpus.mount.start()?;
+        for name in &corpus.names {
+            let expected = fs::read(corpus.host.join(name))?;
+            match fs::read(corpus.at(name)) {
+                Ok(found) => {
+                    ensure!(found == expected, "{name}: wrong bytes were served");
+                    served += 1;
+                }
+                Err(e) => {
+                    ensure_eq!(e.raw_os_error(), Some(nix::libc::EIO), "reading {name}");
+                    refused += 1;
+                }
+            }
+        }
+        corpus.mount.unmount()?;
+        file.write_all_at(&byte, at)?;
+    }
+    note(format!("{served} files read, {refused} refused"));
+    ensure!(refused >= 5, "the damage did not reach the data");
+    corpus.mount.fsck_is_clean()
 }
 
 fn space_back(case: &Case) -> Outcome {
