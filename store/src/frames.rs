@@ -1,8 +1,7 @@
 //! Frames in and out: encode and append, read and decode, through the cache.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use shale_codec::{Decoder, Effort, Encoder, FrameKind, FrameMeta, Hint};
@@ -12,7 +11,7 @@ use crate::Error;
 use crate::cache::FrameCache;
 use crate::pack::{Lane, Packs};
 use crate::pins::Pin;
-use crate::tiles::Directory;
+use crate::tiles::Directories;
 
 /// The packs of a store, seen as decoded frames.
 pub(crate) struct Frames {
@@ -20,15 +19,12 @@ pub(crate) struct Frames {
     pub(crate) cache: FrameCache,
     scratch: Mutex<Vec<Scratch>>,
     /// Threads that one read may decode with.
-    threads: usize,
+    pub(crate) threads: usize,
     /// Frames and stored bytes that were read from packs to be decoded.
     read: (AtomicU64, AtomicU64),
     /// Directories of tiles that were used lately.
-    directories: Mutex<HashMap<(u64, u64), Arc<Directory>>>,
+    pub(crate) directories: Directories,
 }
-
-/// Directories of tiles kept at most.
-const MAX_DIRECTORIES: usize = 256;
 
 /// What a decode needs besides its result; kept for the next one.
 struct Scratch {
@@ -105,7 +101,7 @@ impl Frames {
             scratch: Mutex::default(),
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             read: Default::default(),
-            directories: Mutex::default(),
+            directories: Directories::default(),
         }
     }
 
@@ -145,55 +141,6 @@ impl Frames {
         }
     }
 
-    /// Tiles that a range crosses and that are not decoded yet, in the order of the file.
-    fn missing_tiles(
-        &self,
-        part: &TilePart,
-        ino: u64,
-        offset: u64,
-        len: u64,
-    ) -> Result<Vec<FramePart>, Error> {
-        let directory = self.directory(part, ino, offset)?;
-        let mut seen = HashSet::new();
-        let mut missing = Vec::new();
-        let mut at = part.skip;
-        while at < part.skip + len {
-            let spot = directory.geometry().locate(at);
-            if seen.insert(spot.tile) {
-                let frame = directory.frame(part, spot.tile);
-                if self.cache.peek((frame.pack, frame.at)).is_none() {
-                    missing.push(frame);
-                }
-            }
-            at += spot.run;
-        }
-        Ok(missing)
-    }
-
-    /// Decodes the tiles that a range crosses on all cores; a row of an array often crosses many.
-    fn decode_ahead(&self, part: &TilePart, ino: u64, offset: u64, len: u64) -> Result<(), Error> {
-        let missing = self.missing_tiles(part, ino, offset, len)?;
-        let bytes: u64 = missing.iter().map(|frame| u64::from(frame.raw_len)).sum();
-        let threads = self.threads.min(missing.len());
-        if threads < 2 || bytes > self.cache.limit() / 2 {
-            return Ok(());
-        }
-        let next = AtomicUsize::new(0);
-        std::thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(|| {
-                    while let Some(frame) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        // Whoever copies from it meets the error.
-                        if self.get(frame, ino, offset).is_err() {
-                            break;
-                        }
-                    }
-                });
-            }
-        });
-        Ok(())
-    }
-
     /// The same with frames that `get` finds.
     pub(crate) fn copy_extent_from(
         &self,
@@ -212,65 +159,6 @@ impl Frames {
             }
             Place::Tiles(part) => self.copy_tiles(part, ino, extent.offset, out, get),
         }
-    }
-
-    fn copy_tiles(
-        &self,
-        part: &TilePart,
-        ino: u64,
-        offset: u64,
-        out: &mut [u8],
-        mut get: impl FnMut(&FramePart, u64) -> Result<Arc<Vec<u8>>, Error>,
-    ) -> Result<(), Error> {
-        let directory = self.directory(part, ino, offset)?;
-        // A row of the array crosses the same tiles again and again.
-        let mut used: HashMap<usize, Arc<Vec<u8>>> = HashMap::new();
-        let mut done = 0;
-        while done < out.len() {
-            let spot = directory.geometry().locate(part.skip + done as u64);
-            let tile = match used.get(&spot.tile) {
-                Some(tile) => tile,
-                None => {
-                    let frame = directory.frame(part, spot.tile);
-                    let tile = get(&frame, offset + done as u64)?;
-                    used.entry(spot.tile).or_insert(tile)
-                }
-            };
-            let len = (spot.run as usize).min(out.len() - done);
-            out[done..done + len].copy_from_slice(&tile[spot.at..spot.at + len]);
-            done += len;
-        }
-        Ok(())
-    }
-
-    /// The directory of an array of tiles.
-    pub(crate) fn directory(
-        &self,
-        part: &TilePart,
-        ino: u64,
-        offset: u64,
-    ) -> Result<Arc<Directory>, Error> {
-        let key = (part.pack, part.at);
-        if let Some(directory) = self.directories.lock().get(&key) {
-            return Ok(Arc::clone(directory));
-        }
-        let raw = self.load(&part.directory(), ino, offset)?;
-        let directory = Directory::decode(&raw, part.body)
-            .filter(|directory| directory.geometry().len() == part.raw_len)
-            .ok_or_else(|| Error::Damaged {
-                ino,
-                offset,
-                pack: part.pack,
-                at: part.at,
-                detail: "the directory of tiles does not decode".to_owned(),
-            })?;
-        let directory = Arc::new(directory);
-        let mut directories = self.directories.lock();
-        if directories.len() >= MAX_DIRECTORIES {
-            directories.clear();
-        }
-        directories.insert(key, Arc::clone(&directory));
-        Ok(directory)
     }
 
     /// The decoded frame that `part` is of, which must hold `offset` of inode `ino`.
@@ -297,7 +185,7 @@ impl Frames {
         }
     }
 
-    fn load(&self, part: &FramePart, ino: u64, offset: u64) -> Result<Vec<u8>, Error> {
+    pub(crate) fn load(&self, part: &FramePart, ino: u64, offset: u64) -> Result<Vec<u8>, Error> {
         let mut scratch = self.scratch.lock().pop().unwrap_or_else(|| Scratch {
             decoder: Decoder::new(),
             stored: Vec::new(),
@@ -364,19 +252,12 @@ impl Frames {
     pub(crate) fn put_hinted(
         &self,
         encoder: &mut FrameEncoder,
-        (kind, ino, offset): (FrameKind, u64, u64),
+        owner: (FrameKind, u64, u64),
         hint: &Hint<'_>,
         effort: Effort,
         raw: &[u8],
     ) -> Result<(FramePart, Pin), Error> {
-        let sequence = self.packs.next_sequence();
-        let meta = FrameMeta {
-            kind,
-            inode: ino,
-            offset,
-            sequence,
-        };
-        encoder.encode(&meta, hint, effort, raw)?;
+        encoder.encode(&self.meta(owner), hint, effort, raw)?;
         let (appended, pin) = self.packs.append(Lane::FOREGROUND, &encoder.frame)?;
         let part = FramePart {
             pack: appended.pack,
@@ -388,23 +269,26 @@ impl Frames {
         Ok((part, pin))
     }
 
+    fn meta(&self, (kind, inode, offset): (FrameKind, u64, u64)) -> FrameMeta {
+        FrameMeta {
+            kind,
+            inode,
+            offset,
+            sequence: self.packs.next_sequence(),
+        }
+    }
+
     /// Encodes a frame behind `out`; returns its length.
     pub(crate) fn encode_into(
         &self,
         encoder: &mut FrameEncoder,
-        (kind, ino, offset): (FrameKind, u64, u64),
+        owner: (FrameKind, u64, u64),
         hint: &Hint<'_>,
         effort: Effort,
         raw: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<u32, Error> {
-        let meta = FrameMeta {
-            kind,
-            inode: ino,
-            offset,
-            sequence: self.packs.next_sequence(),
-        };
-        encoder.encode(&meta, hint, effort, raw)?;
+        encoder.encode(&self.meta(owner), hint, effort, raw)?;
         out.extend_from_slice(&encoder.frame);
         Ok(encoder.frame.len() as u32)
     }

@@ -11,8 +11,10 @@
 //! ```
 
 mod directory;
+mod fetch;
 mod geometry;
 mod morton;
 
 pub(crate) use directory::Directory;
+pub(crate) use fetch::Directories;
 pub(crate) use geometry::{Field, Geometry};

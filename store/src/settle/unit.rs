@@ -26,6 +26,9 @@ use crate::tiles::{Directory, Geometry};
 const RECENT: usize = 4;
 const EFFORT: Effort = Effort::Dense;
 
+/// A frame's place (pack and offset) and its contents.
+type Decoded = ((u64, u64), Arc<Vec<u8>>);
+
 /// A worker with its buffers.
 pub(super) struct Settler<'a> {
     inner: &'a Inner,
@@ -33,7 +36,7 @@ pub(super) struct Settler<'a> {
     noted: &'a ExtentMap,
     lane: Lane,
     encoder: FrameEncoder,
-    recent: VecDeque<((u64, u64), Arc<Vec<u8>>)>,
+    recent: VecDeque<Decoded>,
     raw: Vec<u8>,
     tile: Vec<u8>,
     out: Vec<u8>,

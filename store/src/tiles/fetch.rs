@@ -1,0 +1,138 @@
+//! Bytes of an array out of its tiles.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use shale_index::extent::{FramePart, TilePart};
+
+use super::Directory;
+use crate::Error;
+use crate::frames::Frames;
+
+/// Directories kept at most.
+const MAX_DIRECTORIES: usize = 256;
+
+/// Directories that were used lately.
+#[derive(Debug, Default)]
+pub(crate) struct Directories {
+    recent: Mutex<HashMap<(u64, u64), Arc<Directory>>>,
+}
+
+impl Frames {
+    /// Tiles that a range crosses and that are not decoded yet, in the order of the file.
+    pub(crate) fn missing_tiles(
+        &self,
+        part: &TilePart,
+        ino: u64,
+        offset: u64,
+        len: u64,
+    ) -> Result<Vec<FramePart>, Error> {
+        let directory = self.directory(part, ino, offset)?;
+        let mut seen = HashSet::new();
+        let mut missing = Vec::new();
+        let mut at = part.skip;
+        while at < part.skip + len {
+            let spot = directory.geometry().locate(at);
+            if seen.insert(spot.tile) {
+                let frame = directory.frame(part, spot.tile);
+                if self.cache.peek((frame.pack, frame.at)).is_none() {
+                    missing.push(frame);
+                }
+            }
+            at += spot.run;
+        }
+        Ok(missing)
+    }
+
+    /// Decodes the tiles that a range crosses on all cores; a row of an array often crosses many.
+    pub(crate) fn decode_ahead(
+        &self,
+        part: &TilePart,
+        ino: u64,
+        offset: u64,
+        len: u64,
+    ) -> Result<(), Error> {
+        let missing = self.missing_tiles(part, ino, offset, len)?;
+        let bytes: u64 = missing.iter().map(|frame| u64::from(frame.raw_len)).sum();
+        let threads = self.threads.min(missing.len());
+        if threads < 2 || bytes > self.cache.limit() / 2 {
+            return Ok(());
+        }
+        let next = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    while let Some(frame) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        // Whoever copies from it meets the error.
+                        if self.get(frame, ino, offset).is_err() {
+                            break;
+                        }
+                    }
+                });
+            }
+        });
+        Ok(())
+    }
+
+    /// Copies a part of an array out of its tiles, which `get` finds.
+    pub(crate) fn copy_tiles(
+        &self,
+        part: &TilePart,
+        ino: u64,
+        offset: u64,
+        out: &mut [u8],
+        mut get: impl FnMut(&FramePart, u64) -> Result<Arc<Vec<u8>>, Error>,
+    ) -> Result<(), Error> {
+        let directory = self.directory(part, ino, offset)?;
+        // A row of the array crosses the same tiles again and again.
+        let mut used: HashMap<usize, Arc<Vec<u8>>> = HashMap::new();
+        let mut done = 0;
+        while done < out.len() {
+            let spot = directory.geometry().locate(part.skip + done as u64);
+            let tile = match used.get(&spot.tile) {
+                Some(tile) => tile,
+                None => {
+                    let frame = directory.frame(part, spot.tile);
+                    let tile = get(&frame, offset + done as u64)?;
+                    used.entry(spot.tile).or_insert(tile)
+                }
+            };
+            let len = (spot.run as usize).min(out.len() - done);
+            out[done..done + len].copy_from_slice(&tile[spot.at..spot.at + len]);
+            done += len;
+        }
+        Ok(())
+    }
+
+    /// The directory of an array of tiles.
+    pub(crate) fn directory(
+        &self,
+        part: &TilePart,
+        ino: u64,
+        offset: u64,
+    ) -> Result<Arc<Directory>, Error> {
+        let key = (part.pack, part.at);
+        if let Some(directory) = self.directories.recent.lock().get(&key) {
+            return Ok(Arc::clone(directory));
+        }
+        let raw = self.load(&part.directory(), ino, offset)?;
+        let directory = Directory::decode(&raw, part.body)
+            .filter(|directory| directory.geometry().len() == part.raw_len)
+            .ok_or_else(|| Error::Damaged {
+                ino,
+                offset,
+                pack: part.pack,
+                at: part.at,
+                detail: "the directory of tiles does not decode".to_owned(),
+            })?;
+        let directory = Arc::new(directory);
+        let mut directories = self.directories.recent.lock();
+        if directories.len() >= MAX_DIRECTORIES {
+            directories.clear();
+        }
+        directories.insert(key, Arc::clone(&directory));
+        Ok(directory)
+    }
+}
