@@ -61,10 +61,11 @@ impl Control {
         self.traffic.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Waits for something to do; `None` to end. A request is preferred to the list.
-    fn next(&self) -> Option<Option<u64>> {
+    /// What to do next, after a pause if there was nothing; `None` to end. A request is preferred
+    /// to the list.
+    fn next(&self, pause: bool) -> Option<Option<u64>> {
         let mut state = self.state.lock();
-        if !state.stop && state.requested.is_empty() {
+        if pause && !state.stop && state.requested.is_empty() {
             self.wake.wait_for(&mut state, TICK);
         }
         if state.stop {
@@ -216,46 +217,54 @@ fn work(fs: &Fs, how: &Settling) {
     let _ = rustix::process::setpriority_process(None, NICE);
     let mut failed: HashMap<u64, Instant> = HashMap::new();
     let mut cursor = 0;
-    while let Some(requested) = fs.settling.next() {
+    let mut pause = true;
+    while let Some(requested) = fs.settling.next(pause) {
         if let Some(ino) = requested {
             attempt(fs, ino, how, true, &mut failed);
         } else if let Some(quiet) = how.quiet {
-            cursor = sweep(fs, how, quiet, cursor, &mut failed);
+            let found = sweep(fs, how, quiet, &mut cursor, &mut failed);
+            pause = !found && cursor == 0;
         }
         fs.settling.state.lock().current = None;
     }
 }
 
-/// Settles what is quiet among some loose files; returns where to go on.
+/// Settles what is quiet among some loose files from `cursor` on, which is moved to where to go
+/// on, or to 0 at the end of the list. Returns whether there was anything to settle.
 fn sweep(
     fs: &Fs,
     how: &Settling,
     quiet: Duration,
-    cursor: u64,
+    cursor: &mut u64,
     failed: &mut HashMap<u64, Instant>,
-) -> u64 {
-    let batch = match fs.namespace().loose(cursor, BATCH) {
+) -> bool {
+    let batch = match fs.namespace().loose(*cursor, BATCH) {
         Ok(batch) => batch,
         Err(e) => {
             tracing::warn!("the list of files to settle cannot be read: {e}");
-            return 0;
+            *cursor = 0;
+            return false;
         }
     };
+    let mut found = false;
     failed.retain(|_, since| since.elapsed() < RETRY);
     for &ino in &batch {
         let waiting = !fs.settling.state.lock().requested.is_empty();
         if fs.settling.is_stopped() || waiting {
-            return ino;
+            *cursor = ino;
+            return true;
         }
         if !failed.contains_key(&ino) && is_quiet(fs, ino, quiet) {
             fs.settling.state.lock().current = Some(ino);
             attempt(fs, ino, how, false, failed);
+            found = true;
         }
     }
-    match batch.last() {
+    *cursor = match batch.last() {
         Some(last) if batch.len() == BATCH => last + 1,
         _ => 0,
-    }
+    };
+    found
 }
 
 fn is_quiet(fs: &Fs, ino: u64, quiet: Duration) -> bool {
