@@ -190,7 +190,7 @@ pub(crate) fn expand<W: FloatWord>(
     // In pieces that stay in the innermost cache from one step to the next.
     for (piece, words) in words.chunks_mut(PIECE).enumerate() {
         if fused {
-            simd::undo_delta(words, &mut sum);
+            W::scan::<true>(words, &mut sum);
         }
         match recipe.map {
             NumberMap::Bytes | NumberMap::Integer => {}

@@ -1,7 +1,7 @@
 //! Elements to byte-columns and back for any width; byte-delta.
 #![forbid(unsafe_code)]
 
-use crate::word::Word;
+use crate::simd::{self, Scan};
 
 /// Elements per step, so that they stay in the innermost cache.
 const BLOCK: usize = 512;
@@ -55,36 +55,12 @@ pub(crate) fn unshuffle(width: usize, columns: &[u8], elements: &mut [u8]) {
 
 /// Each byte less the byte before it.
 pub(crate) fn delta(bytes: &[u8], out: &mut [u8]) {
-    if let (Some(first), Some(to)) = (bytes.first(), out.first_mut()) {
-        *to = *first;
-    }
-    for (to, pair) in out.iter_mut().skip(1).zip(bytes.windows(2)) {
-        *to = pair[1].wrapping_sub(pair[0]);
-    }
+    simd::byte_delta(bytes, 0, out);
 }
 
 /// Undoes [`delta`] in place.
 pub(crate) fn undelta(bytes: &mut [u8]) {
-    const EVEN: u64 = 0x00FF_00FF_00FF_00FF;
-    const ONES: u64 = 0x0001_0001_0001_0001;
-    let mut sum = 0u8;
-    let mut words = bytes.chunks_exact_mut(8);
-    for word in &mut words {
-        // Running sums of the even and of the odd bytes, in lanes wide enough
-        // not to overflow, by one multiplication each.
-        let x = u64::load(word, false);
-        let even = (x & EVEN).wrapping_mul(ONES);
-        let odd = ((x >> 8) & EVEN).wrapping_mul(ONES);
-        let base = u64::from(sum) * ONES;
-        let at_odd = even.wrapping_add(odd).wrapping_add(base) & EVEN;
-        let at_even = even.wrapping_add(odd << 16).wrapping_add(base) & EVEN;
-        sum = (at_odd >> 48) as u8;
-        (at_even | (at_odd << 8)).store(word, false);
-    }
-    for byte in words.into_remainder() {
-        sum = sum.wrapping_add(*byte);
-        *byte = sum;
-    }
+    u8::scan::<false>(bytes, &mut 0);
 }
 
 #[cfg(test)]

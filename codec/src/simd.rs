@@ -70,15 +70,128 @@ kernel! {
     }
 }
 
-kernel! {
-    /// Zigzagged first differences to numbers, going on from `sum`.
-    fn undo_delta<W: Word>(words: &mut [W], sum: &mut W) {
-        let mut before = *sum;
-        for word in words {
-            before = before.add(word.unzigzag());
-            *word = before;
+/// Running sums, for which the compiler finds no vector form by itself.
+pub(crate) trait Scan: Sized {
+    /// Replaces differences, zigzagged if `ZIGZAG`, by their sums, going on from `sum`.
+    fn scan<const ZIGZAG: bool>(words: &mut [Self], sum: &mut Self);
+}
+
+fn scan_baseline<W: Word, const ZIGZAG: bool>(words: &mut [W], sum: &mut W) {
+    let mut before = *sum;
+    for word in words {
+        before = before.add(if ZIGZAG { word.unzigzag() } else { *word });
+        *word = before;
+    }
+    *sum = before;
+}
+
+/// Sums within a vector by doubling distances, then across its halves; only
+/// the carry from vector to vector is a chain.
+macro_rules! scan {
+    ($type:ty, $wide:ident, $add:ident, $sub:ident, $half:expr, $one:expr, [$($shift:literal),*]) => {
+        impl Scan for $type {
+            #[inline]
+            fn scan<const ZIGZAG: bool>(words: &mut [Self], sum: &mut Self) {
+                #[cfg(all(target_arch = "x86_64", not(miri)))]
+                if std::arch::is_x86_feature_detected!("avx2") {
+                    // SAFETY: the processor has just been asked for AVX2.
+                    return unsafe { $wide::<ZIGZAG>(words, sum) };
+                }
+                scan_baseline::<$type, ZIGZAG>(words, sum);
+            }
         }
-        *sum = before;
+
+        /// # Safety
+        /// The processor must have AVX2.
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        #[target_feature(enable = "avx2")]
+        unsafe fn $wide<const ZIGZAG: bool>(words: &mut [$type], sum: &mut $type) {
+            use std::arch::x86_64::*;
+            const BYTES: i8 = size_of::<$type>() as i8;
+            const COUNT: usize = 32 / BYTES as usize;
+            let mut spread = [0i8; 32];
+            for (i, to) in spread.iter_mut().enumerate() {
+                *to = 16 - BYTES + i as i8 % BYTES;
+            }
+            // SAFETY: the array is as long as the vector.
+            let last = unsafe { _mm256_loadu_si256(spread.as_ptr().cast()) };
+            let mut start = [*sum; COUNT];
+            // SAFETY: the array is as long as the vector.
+            let mut carry = unsafe { _mm256_loadu_si256(start.as_ptr().cast()) };
+            let mut vectors = words.chunks_exact_mut(COUNT);
+            for vector in &mut vectors {
+                // SAFETY: the piece is as long as the vector.
+                let mut x = unsafe { _mm256_loadu_si256(vector.as_ptr().cast()) };
+                if ZIGZAG {
+                    let sign = $sub(_mm256_setzero_si256(), _mm256_and_si256(x, $one));
+                    x = _mm256_xor_si256($half(x), sign);
+                }
+                $(x = $add(x, _mm256_slli_si256::<$shift>(x));)*
+                let ends = _mm256_shuffle_epi8(x, last);
+                x = $add(x, _mm256_permute2x128_si256::<0x08>(ends, ends));
+                let ends = _mm256_shuffle_epi8(x, last);
+                x = $add(x, carry);
+                carry = $add(carry, _mm256_permute2x128_si256::<0x11>(ends, ends));
+                // SAFETY: the piece is as long as the vector.
+                unsafe { _mm256_storeu_si256(vector.as_mut_ptr().cast(), x) };
+            }
+            // SAFETY: the array is as long as the vector.
+            unsafe { _mm256_storeu_si256(start.as_mut_ptr().cast(), carry) };
+            *sum = start[0];
+            scan_baseline::<$type, ZIGZAG>(vectors.into_remainder(), sum);
+        }
+    };
+}
+
+scan!(
+    u8,
+    scan_8,
+    _mm256_add_epi8,
+    _mm256_sub_epi8,
+    |x| _mm256_and_si256(_mm256_srli_epi16::<1>(x), _mm256_set1_epi8(0x7F)),
+    _mm256_set1_epi8(1),
+    [1, 2, 4, 8]
+);
+scan!(
+    u16,
+    scan_16,
+    _mm256_add_epi16,
+    _mm256_sub_epi16,
+    |x| _mm256_srli_epi16::<1>(x),
+    _mm256_set1_epi16(1),
+    [2, 4, 8]
+);
+scan!(
+    u32,
+    scan_32,
+    _mm256_add_epi32,
+    _mm256_sub_epi32,
+    |x| _mm256_srli_epi32::<1>(x),
+    _mm256_set1_epi32(1),
+    [4, 8]
+);
+scan!(
+    u64,
+    scan_64,
+    _mm256_add_epi64,
+    _mm256_sub_epi64,
+    |x| _mm256_srli_epi64::<1>(x),
+    _mm256_set1_epi64x(1),
+    [8]
+);
+
+kernel! {
+    /// Each byte less the byte before it, which for the first is `before`.
+    fn byte_delta<W: Word>(bytes: &[W], before: W, out: &mut [W]) {
+        if let (Some(first), Some(to)) = (bytes.first(), out.first_mut()) {
+            *to = first.sub(before);
+        }
+        if bytes.len() > 1 {
+            let n = bytes.len();
+            for ((to, this), before) in out[1..n].iter_mut().zip(&bytes[1..]).zip(&bytes[..n - 1]) {
+                *to = this.sub(*before);
+            }
+        }
     }
 }
 
@@ -258,6 +371,43 @@ mod tests {
                 assert!(work[0] == work[1]);
             }
         }
+    }
+
+    fn scans<W: FloatWord + std::fmt::Debug>() {
+        let mut seed = 11u64;
+        for n in [0, 1, 3, 4, 31, 32, 33, 64, 100, 1027] {
+            let words: Vec<W> = (0..n)
+                .map(|_| {
+                    seed = seed
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1_442_695_040_888_963_407);
+                    W::from_u64(seed >> 7)
+                })
+                .collect();
+            let first = W::from_u64(seed >> 3);
+            let mut sums = [first; 2];
+            let mut work = [words.clone(), words.clone()];
+            W::scan::<true>(&mut work[0], &mut sums[0]);
+            scan_baseline::<W, true>(&mut work[1], &mut sums[1]);
+            assert!(work[0] == work[1] && sums[0] == sums[1], "{n}");
+            let mut sums = [first; 2];
+            let mut work = [words.clone(), words.clone()];
+            W::scan::<false>(&mut work[0], &mut sums[0]);
+            scan_baseline::<W, false>(&mut work[1], &mut sums[1]);
+            assert!(work[0] == work[1] && sums[0] == sums[1], "{n}");
+            let mut deltas = [words.clone(), words.clone()];
+            byte_delta(&work[0], first, &mut deltas[0]);
+            byte_delta::baseline(&work[0], first, &mut deltas[1]);
+            assert!(deltas[0] == words && deltas[1] == words, "{n}");
+        }
+    }
+
+    #[test]
+    fn vector_sums_equal_their_scalar_twin() {
+        scans::<u8>();
+        scans::<u16>();
+        scans::<u32>();
+        scans::<u64>();
     }
 
     #[test]

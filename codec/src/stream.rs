@@ -78,6 +78,8 @@ pub(crate) struct StreamEncoder {
     entropy: Option<CCtx<'static>>,
     zstd: Option<(i32, CCtx<'static>)>,
     lz4: Option<CompressTable>,
+    /// Where a stream is coded before it is known to be worth it.
+    room: Vec<u8>,
 }
 
 /// The lowest level: zstd skips over everything instead of looking for matches.
@@ -89,6 +91,7 @@ impl StreamEncoder {
             entropy: None,
             zstd: None,
             lz4: None,
+            room: Vec::new(),
         }
     }
 
@@ -107,14 +110,15 @@ impl StreamEncoder {
             out.push(bytes[0]);
             coder = Coder::Constant;
         } else if fate != Fate::Raw && bytes.len() > 1 {
-            // A result longer than the input is of no use, so no room for it either.
-            let room = match fate {
-                // The LZ4 encoder insists on room for the worst case.
-                Fate::Lz4 => lz4::get_maximum_output_size(bytes.len()),
-                _ => bytes.len() - 1,
-            };
-            out.resize(begin + room, 0);
-            let room = &mut out[begin..];
+            let room = &mut self.room;
+            let worst = lz4::get_maximum_output_size(bytes.len());
+            if room.len() < worst {
+                room.resize(worst, 0);
+            }
+            // A result longer than the input is of no use, so no room for it either;
+            // but the LZ4 encoder insists on room for the worst case.
+            let mut room = std::mem::take(room);
+            let limit = bytes.len() - 1;
             let done = match fate {
                 Fate::Raw => None,
                 Fate::Runs => match encode_runs(bytes, &mut room[..bytes.len() / 64]) {
@@ -122,23 +126,23 @@ impl StreamEncoder {
                     // Not so few runs after all.
                     None => self
                         .zstd(-3)?
-                        .compress2(room, bytes)
+                        .compress2(&mut room[..limit], bytes)
                         .ok()
                         .map(|len| (Coder::Zstd, len)),
                 },
                 Fate::Entropy => self
                     .entropy()?
-                    .compress2(room, bytes)
+                    .compress2(&mut room[..limit], bytes)
                     .ok()
                     .map(|len| (Coder::Entropy, len)),
                 Fate::Zstd(level) => self
                     .zstd(level)?
-                    .compress2(room, bytes)
+                    .compress2(&mut room[..limit], bytes)
                     .ok()
                     .map(|len| (Coder::Zstd, len)),
                 Fate::Lz4 => {
                     let table = self.lz4.get_or_insert_with(CompressTable::large);
-                    lz4::compress_into_with_table(bytes, room, table)
+                    lz4::compress_into_with_table(bytes, &mut room, table)
                         .ok()
                         .map(|len| (Coder::Lz4, len))
                 }
@@ -146,10 +150,11 @@ impl StreamEncoder {
             match done {
                 Some((by, len)) if len < bytes.len() => {
                     coder = by;
-                    out.truncate(begin + len);
+                    out.extend_from_slice(&room[..len]);
                 }
-                _ => out.truncate(begin),
+                _ => {}
             }
+            self.room = room;
         }
         if coder == Coder::Raw {
             out.extend_from_slice(bytes);
