@@ -1,6 +1,6 @@
 //! Measures the codec and two general ones on the sets of a manifest.
 //!
-//! usage: measure MANIFEST [SECONDS_PER_FIGURE] [ONLY]
+//! usage: measure MANIFEST [SECONDS_PER_FIGURE] [PART_OF_A_SET'S_NAME] [CODEC,CODEC...]
 //!
 //! Prints one line per set and codec: name, class, codec, ratio, encode and
 //! decode MB/s, memcpy MB/s of the same moment, transform used most.
@@ -54,6 +54,8 @@ fn main() {
     let manifest = args.next().expect("a manifest");
     let budget = Duration::from_secs_f64(args.next().map_or(0.4, |s| s.parse().unwrap()));
     let only = args.next().unwrap_or_default();
+    let codecs = args.next().unwrap_or_default();
+    let wanted = |label: &str| codecs.is_empty() || codecs.split(',').any(|codec| codec == label);
     let folder = Path::new(&manifest).parent().unwrap().to_owned();
     // Far larger than the caches: chunks come from memory and go there.
     let source = vec![1u8; 96 << 20];
@@ -111,6 +113,9 @@ fn main() {
             ("dense", Hint::Unknown, Effort::Dense),
             ("dense+shape", shaped, Effort::Dense),
         ] {
+            if !wanted(label) {
+                continue;
+            }
             let mut encoder = Encoder::new();
             let mut out = Vec::with_capacity(CHUNK * 2);
             let mut how = BTreeMap::new();
@@ -145,6 +150,9 @@ fn main() {
         }
 
         for level in [1, 3] {
+            if !wanted(&format!("zstd-{level}/128K")) {
+                continue;
+            }
             let mut compressor = zstd::bulk::Compressor::new(level).unwrap();
             let mut decompressor = zstd::bulk::Decompressor::new().unwrap();
             let coded: Vec<Vec<u8>> = blocks
@@ -172,6 +180,9 @@ fn main() {
                 "{name}\t{group}\tzstd-{level}/128K\t{:.4}\t{encode:.0}\t{decode:.0}\t{copying:.0}\t-",
                 raw.len() as f64 / stored as f64
             );
+        }
+        if !wanted("lz4/128K") {
+            continue;
         }
         let coded: Vec<Vec<u8>> = blocks
             .iter()

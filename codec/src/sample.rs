@@ -93,30 +93,63 @@ impl Deref for Windows {
 /// Bits per byte of the sample split into columns of `width`, each plain or
 /// byte-delta, whichever is less; and the entropies of first and last column.
 pub(crate) fn column_cost(raw: &[u8], windows: &[Range<usize>], width: usize) -> (f32, f32, f32) {
-    let mut sum = 0.0;
-    let mut ends = [0.0; 2];
-    for column in 0..width {
-        let mut plain = [0u32; 256];
-        let mut delta = [0u32; 256];
-        for window in windows {
-            let mut before = 0u8;
-            for &byte in raw[window.clone()].iter().skip(column).step_by(width) {
-                plain[byte as usize] += 1;
-                delta[byte.wrapping_sub(before) as usize] += 1;
-                before = byte;
+    match width {
+        1 => columns_of::<1>(raw, windows, 0, 1),
+        2 => columns_of::<2>(raw, windows, 0, 2),
+        4 => columns_of::<4>(raw, windows, 0, 4),
+        8 => columns_of::<8>(raw, windows, 0, 8),
+        _ => {
+            // Four columns of a record at a time.
+            let mut sum = 0.0;
+            let (mut first, mut last) = (0.0, 0.0);
+            for at in (0..width).step_by(4) {
+                let part = width.min(at + 4) - at;
+                let (cost, head, tail) = match part {
+                    4 => columns_of::<4>(raw, windows, at, width),
+                    3 => columns_of::<3>(raw, windows, at, width),
+                    2 => columns_of::<2>(raw, windows, at, width),
+                    _ => columns_of::<1>(raw, windows, at, width),
+                };
+                sum += cost * part as f32;
+                if at == 0 {
+                    first = head;
+                }
+                last = tail;
             }
-        }
-        let plain = entropy(&plain);
-        let cost = plain.min(entropy(&delta));
-        sum += cost;
-        if column == 0 {
-            ends[0] = plain;
-        }
-        if column == width - 1 {
-            ends[1] = plain;
+            (sum / width as f32, first, last)
         }
     }
-    (sum / width as f32, ends[0], ends[1])
+}
+
+/// [`column_cost`] of the `N` columns from `at` on.
+fn columns_of<const N: usize>(
+    raw: &[u8],
+    windows: &[Range<usize>],
+    at: usize,
+    width: usize,
+) -> (f32, f32, f32) {
+    let mut plain = [[0u32; 256]; N];
+    let mut delta = [[0u32; 256]; N];
+    for window in windows {
+        let mut before = [0u8; N];
+        for element in raw[window.clone()].chunks_exact(width) {
+            let Some(bytes) = element.get(at..).and_then(|e| e.first_chunk::<N>()) else {
+                continue;
+            };
+            for column in 0..N {
+                plain[column][bytes[column] as usize] += 1;
+                delta[column][bytes[column].wrapping_sub(before[column]) as usize] += 1;
+            }
+            before = *bytes;
+        }
+    }
+    let mut sum = 0.0;
+    let mut ends = [0.0; N];
+    for column in 0..N {
+        ends[column] = entropy(&plain[column]);
+        sum += ends[column].min(entropy(&delta[column]));
+    }
+    (sum / N as f32, ends[0], ends[N - 1])
 }
 
 /// What a numeric transform costs, in bits per element.

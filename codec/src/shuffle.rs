@@ -18,15 +18,34 @@ pub(crate) fn shuffle(width: usize, elements: &[u8], columns: &mut [u8]) {
     if n == 0 {
         return;
     }
+    let mut words = [0u64; BLOCK];
+    let mut split = [0u8; BLOCK * 8];
     for (block, elements) in elements.chunks(BLOCK * width).enumerate() {
-        for (b, column) in columns.chunks_exact_mut(n).enumerate() {
-            for (to, element) in column[block * BLOCK..]
-                .iter_mut()
-                .zip(elements.chunks_exact(width))
-            {
-                *to = element[b];
+        let len = elements.len() / width;
+        let words = &mut words[..len];
+        for at in (0..width).step_by(8) {
+            let part = (width - at).min(8);
+            for (word, element) in words.iter_mut().zip(elements.chunks_exact(width)) {
+                *word = gather(&element[at..at + part]);
+            }
+            let split = &mut split[..len * 8];
+            simd::split_columns(words, split);
+            for (b, column) in split.chunks_exact(len).take(part).enumerate() {
+                columns[(at + b) * n + block * BLOCK..][..len].copy_from_slice(column);
             }
         }
+    }
+}
+
+/// Up to eight bytes as a word.
+#[inline(always)]
+fn gather(bytes: &[u8]) -> u64 {
+    match bytes.first_chunk::<8>() {
+        Some(bytes) => u64::from_le_bytes(*bytes),
+        None => bytes
+            .iter()
+            .rev()
+            .fold(0, |word, &byte| word << 8 | u64::from(byte)),
     }
 }
 
@@ -41,13 +60,27 @@ pub(crate) fn unshuffle(width: usize, columns: &[u8], elements: &mut [u8]) {
     if n == 0 {
         return;
     }
+    let mut words = [0u64; BLOCK];
+    let zeros = [0u8; BLOCK];
     for (block, elements) in elements.chunks_mut(BLOCK * width).enumerate() {
-        for (b, column) in columns.chunks_exact(n).enumerate() {
-            for (from, element) in column[block * BLOCK..]
-                .iter()
-                .zip(elements.chunks_exact_mut(width))
-            {
-                element[b] = *from;
+        let len = elements.len() / width;
+        let words = &mut words[..len];
+        for at in (0..width).step_by(8) {
+            let part = (width - at).min(8);
+            let columns: [&[u8]; 8] = std::array::from_fn(|b| {
+                if b < part {
+                    &columns[(at + b) * n + block * BLOCK..][..len]
+                } else {
+                    &zeros[..len]
+                }
+            });
+            simd::join_columns(&columns, words);
+            for (word, element) in words.iter().zip(elements.chunks_exact_mut(width)) {
+                let bytes = word.to_le_bytes();
+                match element[at..].first_chunk_mut::<8>() {
+                    Some(to) => *to = bytes,
+                    None => element[at..].copy_from_slice(&bytes[..part]),
+                }
             }
         }
     }

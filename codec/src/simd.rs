@@ -115,6 +115,7 @@ macro_rules! scan {
             }
             // SAFETY: the array is as long as the vector.
             let last = unsafe { _mm256_loadu_si256(spread.as_ptr().cast()) };
+            let upper = _mm256_set_epi64x(-1, -1, 0, 0);
             let mut start = [*sum; COUNT];
             // SAFETY: the array is as long as the vector.
             let mut carry = unsafe { _mm256_loadu_si256(start.as_ptr().cast()) };
@@ -127,11 +128,11 @@ macro_rules! scan {
                     x = _mm256_xor_si256($half(x), sign);
                 }
                 $(x = $add(x, _mm256_slli_si256::<$shift>(x));)*
+                // The sum of either half all over it; and the halves exchanged.
                 let ends = _mm256_shuffle_epi8(x, last);
-                x = $add(x, _mm256_permute2x128_si256::<0x08>(ends, ends));
-                let ends = _mm256_shuffle_epi8(x, last);
-                x = $add(x, carry);
-                carry = $add(carry, _mm256_permute2x128_si256::<0x11>(ends, ends));
+                let swapped = _mm256_permute4x64_epi64::<0b01_00_11_10>(ends);
+                x = $add(x, $add(carry, _mm256_and_si256(swapped, upper)));
+                carry = $add(carry, $add(ends, swapped));
                 // SAFETY: the piece is as long as the vector.
                 unsafe { _mm256_storeu_si256(vector.as_mut_ptr().cast(), x) };
             }
