@@ -5,7 +5,7 @@ use crate::checksum::hash64;
 use crate::decimal::FloatWord;
 use crate::exceptions::Exceptions;
 use crate::frame::{Directory, FrameHeader, NumberMap, Scheme, StreamEntry, parse_header};
-use crate::numeric::{Lane, Lanes, expand, with_lane};
+use crate::numeric::{Lane, Lanes, expand, expand_columns, is_local, with_lane};
 use crate::residual::{self, ResidualScratch};
 use crate::stream::{self, Coder, Filter, StreamDecoder};
 use crate::{Error, exceptions, shuffle, simd};
@@ -342,8 +342,8 @@ impl Work {
     ) -> Result<(), Error> {
         let recipe = &cursor.directory.recipe;
         let n = raw.len() / W::BYTES;
-        lane.words.resize(n, W::default());
-        if recipe.scheme == Scheme::Residuals {
+        let mut found: [&[u8]; 8] = [&[]; 8];
+        let kept = if recipe.scheme == Scheme::Residuals {
             let (classes, coded) = cursor.next()?;
             stream::verify(&classes, coded)?;
             let (bits, extra) = cursor.next()?;
@@ -367,23 +367,24 @@ impl Work {
             } else {
                 residual::decode(coded, extra, row, &mut self.residuals, &mut lane.words)?;
             }
+            kept
         } else {
             // What the exceptions left over; checked against them later.
             let kept = cursor.peek_len()?;
             if kept > n {
                 return Err(Error::Malformed("column longer than its segment"));
             }
-            lane.words.resize(kept, W::default());
             if kept > 0 {
-                let found = columns(&mut self.streams, cursor, kept, W::BYTES, &mut self.columns)?;
-                simd::join_columns(&found, &mut lane.words);
+                let space = &mut self.columns;
+                found = columns(&mut self.streams, cursor, kept, W::BYTES, space)?;
             } else {
                 cursor.skip_empty(W::BYTES)?;
             }
-        }
+            kept
+        };
         let (entry, stored) = cursor.next()?;
         let errors = if recipe.map == NumberMap::Decimal {
-            lane.words.len()
+            kept
         } else {
             0
         };
@@ -395,6 +396,16 @@ impl Work {
         }
         self.excepted.resize(entry.raw_len as usize, 0);
         self.streams.decode(&entry, stored, &mut self.excepted)?;
+        if recipe.scheme == Scheme::Columns {
+            if kept == n && self.excepted.is_empty() && is_local(recipe) {
+                expand_columns(lane, recipe, &found, &self.side, raw);
+                return Ok(());
+            }
+            lane.words.resize(kept, W::default());
+            if kept > 0 {
+                simd::join_columns(&found, &mut lane.words);
+            }
+        }
         expand(
             lane,
             recipe,

@@ -11,9 +11,10 @@ use crate::fate::choose_fate;
 use crate::frame::{
     FrameMeta, HEADER_LEN, MAX_RAW_LEN, NumberMap, Recipe, Scheme, StreamEntry, directory_len,
 };
+use crate::memory::Memory;
 use crate::numeric::{Lane, Lanes, Residue, reduce, with_lane};
 use crate::pace::Pace;
-use crate::plan::{Plan, VERBATIM_SEGMENT, plan};
+use crate::plan::{Plan, VERBATIM_SEGMENT};
 use crate::residual::{self, ResidualScratch};
 use crate::stream::{Coder, Fate, Filter, StreamEncoder};
 use crate::{Effort, Error, FrameSummary, Hint, shuffle, simd};
@@ -24,6 +25,7 @@ pub struct Encoder {
     work: Work,
     /// The rival of a full trial.
     rival: Vec<u8>,
+    memory: Memory,
     pace: Pace,
 }
 
@@ -57,6 +59,7 @@ impl Encoder {
                 extra: Vec::new(),
             },
             rival: Vec::new(),
+            memory: Memory::default(),
             pace: Pace::new(),
         }
     }
@@ -125,11 +128,11 @@ impl Encoder {
             frame.seal(meta, raw, out);
             return Ok(frame.summary);
         }
-        let (mut first, mut second) = plan(hint, effort, raw);
+        let (mut first, mut second) = self.memory.plan(hint, effort, raw);
         if first.recipe.scheme == Scheme::Verbatim {
             return Ok(encode_verbatim(meta, raw, out));
         }
-        if effort == Effort::Dense {
+        if effort == Effort::Dense && !first.gaps {
             // The sample does not see long repeats; LZ4 does.
             let repeated = self.work.streams.lz4_len(raw, &mut self.rival);
             first.repeats = repeated < raw.len() / 10 * 9;
@@ -205,6 +208,13 @@ impl Work {
     ) -> Result<(), Error> {
         let width = plan.recipe.width as usize;
         let repeats = plan.repeats;
+        if plan.gaps {
+            let entry = self
+                .streams
+                .encode(Fate::Gaps, Filter::None, segment, out)?;
+            frame.stream(&entry, out);
+            return Ok(());
+        }
         if width == 1 {
             return self.encode_columns(frame, effort, repeats, segment, true, out);
         }

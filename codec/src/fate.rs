@@ -8,6 +8,10 @@ use crate::stream::{Fate, Filter};
 /// Bits per byte above which coding a column does not pay.
 const RAW: f32 = 7.7;
 
+/// The same where speed matters more: a fifth off one column is not worth
+/// the time of coding it.
+const FAST_RAW: f32 = 6.2;
+
 /// Below, one bit per symbol is too much, and finding matches is worth it.
 const REPETITIVE: f32 = 0.8;
 
@@ -58,6 +62,7 @@ pub(crate) fn choose_fate(
     let fate = match effort {
         Effort::Fast | Effort::Balanced if few_runs => Fate::Runs,
         Effort::Dense if repeats || least < 3.0 => Fate::Zstd(DENSE_LEVEL),
+        Effort::Fast if least > FAST_RAW => Fate::Raw,
         _ if least > RAW => Fate::Raw,
         Effort::Balanced if least < 4.0 || flat > 1 => Fate::Zstd(1),
         // Gaps in what is otherwise noise: the quickest way across both.

@@ -192,21 +192,62 @@ pub(crate) fn expand<W: FloatWord>(
         if fused {
             W::scan::<true>(words, &mut sum);
         }
-        match recipe.map {
-            NumberMap::Bytes | NumberMap::Integer => {}
-            NumberMap::Ordered => simd::flip_all(words),
-            NumberMap::Decimal => {
-                let errors = &errors[piece * PIECE..][..words.len()];
-                simd::join_decimals(words, decimal::scale(recipe.scale), errors);
-            }
-        }
-        let begin = piece * PIECE * W::BYTES;
-        simd::store_all(
-            words,
-            recipe.big_endian,
-            &mut raw[begin..begin + words.len() * W::BYTES],
-        );
+        finish(recipe, piece, words, errors, raw);
     }
     exceptions.apply::<W>(values, recipe.big_endian, raw);
     Ok(())
+}
+
+/// Whether [`expand_columns`] can take the place of [`expand`].
+pub(crate) fn is_local(recipe: &Recipe) -> bool {
+    matches!(recipe.predictor, Predictor::None | Predictor::Delta)
+}
+
+/// [`expand`] straight from columns, where there are no exceptions and nothing
+/// but the element before takes part in the prediction.
+pub(crate) fn expand_columns<W: FloatWord>(
+    lane: &mut Lane<W>,
+    recipe: &Recipe,
+    columns: &[&[u8]; 8],
+    errors: &[u8],
+    raw: &mut [u8],
+) {
+    let n = raw.len() / W::BYTES;
+    if lane.words.len() < PIECE {
+        lane.words.resize(PIECE, W::default());
+    }
+    let mut sum = W::default();
+    for (piece, begin) in (0..n).step_by(PIECE).enumerate() {
+        let end = n.min(begin + PIECE);
+        let words = &mut lane.words[..end - begin];
+        let part: [&[u8]; 8] = std::array::from_fn(|b| columns[b].get(begin..end).unwrap_or(&[]));
+        simd::join_columns(&part, words);
+        if recipe.predictor == Predictor::Delta {
+            W::scan::<true>(words, &mut sum);
+        } else {
+            simd::unzigzag_all(words);
+        }
+        finish(recipe, piece, words, errors, raw);
+    }
+}
+
+/// Numbers to raw bytes, one piece.
+fn finish<W: FloatWord>(
+    recipe: &Recipe,
+    piece: usize,
+    words: &mut [W],
+    errors: &[u8],
+    raw: &mut [u8],
+) {
+    match recipe.map {
+        NumberMap::Bytes | NumberMap::Integer => {}
+        NumberMap::Ordered => simd::flip_all(words),
+        NumberMap::Decimal => {
+            let errors = &errors[piece * PIECE..][..words.len()];
+            simd::join_decimals(words, decimal::scale(recipe.scale), errors);
+        }
+    }
+    let begin = piece * PIECE * W::BYTES;
+    let raw = &mut raw[begin..begin + words.len() * W::BYTES];
+    simd::store_all(words, recipe.big_endian, raw);
 }

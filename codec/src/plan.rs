@@ -24,6 +24,18 @@ pub(crate) struct Plan {
     pub(crate) cost: f32,
     /// Long repeats have been seen.
     pub(crate) repeats: bool,
+    /// Noise with gaps: nothing but the gaps is to be had.
+    pub(crate) gaps: bool,
+}
+
+impl Plan {
+    /// The same for a chunk of another length.
+    pub(crate) fn fitted(mut self, raw_len: usize, effort: Effort) -> Self {
+        let width = self.recipe.width as usize;
+        self.recipe.tail = (raw_len % width) as u8;
+        self.recipe.segment_len = segment_len(raw_len, width, effort) as u32;
+        self
+    }
 }
 
 /// Decides what to do with a chunk. The second plan, if any, may turn out
@@ -34,6 +46,7 @@ pub(crate) fn plan(hint: &Hint<'_>, effort: Effort, raw: &[u8]) -> (Plan, Option
         fill: None,
         cost: 8.0,
         repeats: false,
+        gaps: false,
     };
     match effort {
         Effort::None => return (verbatim, None),
@@ -49,6 +62,15 @@ pub(crate) fn plan(hint: &Hint<'_>, effort: Effort, raw: &[u8]) -> (Plan, Option
         Effort::Balanced => Windows::new(raw.len(), 6, 2048),
         _ => Windows::new(raw.len(), 12, 2048),
     };
+    if let Some(between) = Windows::between_gaps(raw)
+        && View::guess(raw, &between).is_none()
+    {
+        let plan = Plan {
+            gaps: true,
+            ..bytes_plan(raw, 1, effort, 0.0)
+        };
+        return (plan, None);
+    }
     let view = match View::find(hint, raw, &windows) {
         Some(view) => view,
         None => return (verbatim, None),
@@ -270,6 +292,7 @@ impl Search<'_> {
             fill,
             cost,
             repeats: false,
+            gaps: false,
         });
         cost
     }
@@ -290,6 +313,7 @@ fn bytes_plan(raw: &[u8], width: usize, effort: Effort, cost: f32) -> Plan {
         fill: None,
         cost,
         repeats: false,
+        gaps: false,
     }
 }
 

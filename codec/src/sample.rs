@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use crate::decimal;
 use crate::decimal::FloatWord;
 use crate::frame::{NumberMap, Predictor, Recipe};
+use crate::gaps;
 use crate::predict;
 use crate::residual;
 
@@ -79,6 +80,33 @@ impl Windows {
             *range = at..at + len;
         }
         Windows { ranges, len: count }
+    }
+}
+
+impl Windows {
+    /// Windows that lie between gaps, if much of the chunk is gaps.
+    pub(crate) fn between_gaps(raw: &[u8]) -> Option<Self> {
+        const PAGE: usize = 4096;
+        const LEN: usize = 960;
+        let pages = raw.len() / PAGE;
+        let is_gap = |page: usize| gaps::is_gap(&raw[page * PAGE + PAGE / 2..]);
+        let gaps = (0..pages).filter(|&page| is_gap(page)).count();
+        if pages < 8 || gaps * 8 < pages {
+            return None;
+        }
+        let wanted = MAX_WINDOWS.min(pages - gaps);
+        let mut windows = Windows {
+            ranges: [const { 0..0 }; MAX_WINDOWS],
+            len: 0,
+        };
+        for (i, page) in (0..pages).filter(|&page| !is_gap(page)).enumerate() {
+            if windows.len < wanted && i * wanted >= windows.len * (pages - gaps) {
+                let at = page * PAGE + PAGE / 2;
+                windows.ranges[windows.len] = at..at + LEN;
+                windows.len += 1;
+            }
+        }
+        (windows.len > 0).then_some(windows)
     }
 }
 

@@ -7,6 +7,7 @@ use zstd::zstd_safe::{self, CCtx, CParameter, DCtx, DParameter, FrameFormat, Par
 use crate::Error;
 use crate::checksum::hash32;
 use crate::frame::StreamEntry;
+use crate::gaps;
 
 /// What became of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +27,8 @@ pub(crate) enum Coder {
     Zstd = 5,
     /// Classes of residuals under range coding; its length is that of the classes.
     Rans = 6,
+    /// Long runs between stretches that are stored as they are.
+    Gaps = 7,
 }
 
 impl Coder {
@@ -38,6 +41,7 @@ impl Coder {
             4 => Coder::Lz4,
             5 => Coder::Zstd,
             6 => Coder::Rans,
+            7 => Coder::Gaps,
             _ => return None,
         })
     }
@@ -68,6 +72,7 @@ impl Filter {
 pub(crate) enum Fate {
     Raw,
     Runs,
+    Gaps,
     Entropy,
     Lz4,
     Zstd(i32),
@@ -80,6 +85,7 @@ pub(crate) struct StreamEncoder {
     lz4: Option<CompressTable>,
     /// Where a stream is coded before it is known to be worth it.
     room: Vec<u8>,
+    tokens: Vec<u8>,
 }
 
 /// The lowest level: zstd skips over everything instead of looking for matches.
@@ -92,6 +98,7 @@ impl StreamEncoder {
             zstd: None,
             lz4: None,
             room: Vec::new(),
+            tokens: Vec::new(),
         }
     }
 
@@ -130,6 +137,8 @@ impl StreamEncoder {
                         .ok()
                         .map(|len| (Coder::Zstd, len)),
                 },
+                Fate::Gaps => gaps::encode(bytes, &mut self.tokens, &mut room[..limit])
+                    .map(|len| (Coder::Gaps, len)),
                 Fate::Entropy => self
                     .entropy()?
                     .compress2(&mut room[..limit], bytes)
@@ -273,6 +282,7 @@ impl StreamDecoder {
                 _ => return Err(Error::Malformed("constant stream is not one byte")),
             },
             Coder::Runs => decode_runs(stored, out)?,
+            Coder::Gaps => gaps::decode(stored, out)?,
             Coder::Lz4 => match lz4::decompress_into(stored, out) {
                 Ok(len) if len == out.len() => {}
                 Ok(_) => return Err(Error::Malformed("lz4 stream is short")),
@@ -387,6 +397,7 @@ mod tests {
         for fate in [
             Fate::Raw,
             Fate::Runs,
+            Fate::Gaps,
             Fate::Entropy,
             Fate::Lz4,
             Fate::Zstd(1),
