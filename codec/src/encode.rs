@@ -303,10 +303,14 @@ impl Work {
         let result = self.encode_columns(frame, effort, plan.repeats, &errors, false, out);
         self.residue.errors = errors;
         result?;
-        let level = if effort == Effort::Dense { 9 } else { 1 };
-        let entry =
-            self.streams
-                .encode(Fate::Zstd(level), Filter::None, &self.residue.excepted, out)?;
+        let fate = match effort {
+            Effort::Dense => Fate::Zstd(9),
+            Effort::Fast => Fate::Quick,
+            _ => Fate::Zstd(1),
+        };
+        let entry = self
+            .streams
+            .encode(fate, Filter::None, &self.residue.excepted, out)?;
         frame.stream(&entry, out);
         Ok(())
     }

@@ -15,8 +15,7 @@ const FAST_RAW: f32 = 6.2;
 /// Below, one bit per symbol is too much, and finding matches is worth it.
 const REPETITIVE: f32 = 0.8;
 
-/// Zstd levels for columns that deserve a match finder.
-const FAST_LEVEL: i32 = -3;
+/// Zstd level for columns that deserve a match finder and have the time.
 const DENSE_LEVEL: i32 = 5;
 
 /// Decides by the entropy of a part of the column.
@@ -67,7 +66,7 @@ pub(crate) fn choose_fate(
         Effort::Balanced if least < 4.0 || flat > 1 => Fate::Zstd(1),
         // Gaps in what is otherwise noise: the quickest way across both.
         Effort::Fast if flat > 1 && least > 3.0 => Fate::Lz4,
-        Effort::Fast if least < REPETITIVE || flat > 1 => Fate::Zstd(FAST_LEVEL),
+        Effort::Fast if least < REPETITIVE || flat > 1 => Fate::Quick,
         _ => Fate::Entropy,
     };
     (

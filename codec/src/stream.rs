@@ -75,12 +75,15 @@ pub(crate) enum Fate {
     Gaps,
     Entropy,
     Lz4,
+    /// Zstd that looks for long matches only: quick both ways.
+    Quick,
     Zstd(i32),
 }
 
 /// Compressors with their state, reused from stream to stream.
 pub(crate) struct StreamEncoder {
     entropy: Option<CCtx<'static>>,
+    quick: Option<CCtx<'static>>,
     zstd: Option<(i32, CCtx<'static>)>,
     lz4: Option<CompressTable>,
     /// Where a stream is coded before it is known to be worth it.
@@ -95,6 +98,7 @@ impl StreamEncoder {
     pub(crate) fn new() -> Self {
         StreamEncoder {
             entropy: None,
+            quick: None,
             zstd: None,
             lz4: None,
             room: Vec::new(),
@@ -132,7 +136,7 @@ impl StreamEncoder {
                     Some(len) => Some((Coder::Runs, len)),
                     // Not so few runs after all.
                     None => self
-                        .zstd(-3)?
+                        .quick()?
                         .compress2(&mut room[..limit], bytes)
                         .ok()
                         .map(|len| (Coder::Zstd, len)),
@@ -144,6 +148,11 @@ impl StreamEncoder {
                     .compress2(&mut room[..limit], bytes)
                     .ok()
                     .map(|len| (Coder::Entropy, len)),
+                Fate::Quick => self
+                    .quick()?
+                    .compress2(&mut room[..limit], bytes)
+                    .ok()
+                    .map(|len| (Coder::Zstd, len)),
                 Fate::Zstd(level) => self
                     .zstd(level)?
                     .compress2(&mut room[..limit], bytes)
@@ -195,6 +204,17 @@ impl StreamEncoder {
         self.entropy
             .as_mut()
             .ok_or(Error::Malformed("no entropy coder"))
+    }
+
+    fn quick(&mut self) -> Result<&mut CCtx<'static>, Error> {
+        if self.quick.is_none() {
+            let mut context = new_context(1)?;
+            context
+                .set_parameter(CParameter::MinMatch(7))
+                .map_err(zstd_error)?;
+            self.quick = Some(context);
+        }
+        self.quick.as_mut().ok_or(Error::Malformed("no zstd"))
     }
 
     fn zstd(&mut self, level: i32) -> Result<&mut CCtx<'static>, Error> {
@@ -400,6 +420,7 @@ mod tests {
             Fate::Gaps,
             Fate::Entropy,
             Fate::Lz4,
+            Fate::Quick,
             Fate::Zstd(1),
             Fate::Zstd(9),
         ] {
