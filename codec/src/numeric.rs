@@ -65,6 +65,14 @@ pub(crate) struct Residue {
     pub(crate) excepted: Vec<u8>,
 }
 
+impl Residue {
+    /// Nothing beside the residuals.
+    pub(crate) fn clear(&mut self) {
+        self.errors.clear();
+        self.excepted.clear();
+    }
+}
+
 /// Turns a segment into residuals, left in the lane.
 pub(crate) fn reduce<W: FloatWord>(
     lane: &mut Lane<W>,
@@ -115,6 +123,45 @@ pub(crate) fn reduce<W: FloatWord>(
     residue.exceptions.close_up(&mut lane.words);
     if recipe.map == NumberMap::Decimal {
         residue.exceptions.close_up(&mut residue.errors);
+    }
+}
+
+/// [`reduce`] straight into columns, where nothing but the element before takes
+/// part in the prediction and nothing can be an exception.
+pub(crate) fn reduce_columns<W: FloatWord>(
+    lane: &mut Lane<W>,
+    recipe: &Recipe,
+    segment: &[u8],
+    columns: &mut [u8],
+) {
+    let n = segment.len() / W::BYTES;
+    if lane.words.len() < PIECE {
+        lane.words.resize(PIECE, W::default());
+    }
+    if lane.spare.len() < PIECE {
+        lane.spare.resize(PIECE, W::default());
+    }
+    let mut before = W::default();
+    for (piece, segment) in segment.chunks(PIECE * W::BYTES).enumerate() {
+        let len = segment.len() / W::BYTES;
+        let (words, spare) = (&mut lane.words[..len], &mut lane.spare[..len]);
+        simd::load_all(segment, recipe.big_endian, words);
+        if recipe.map == NumberMap::Ordered {
+            simd::flip_all(words);
+        }
+        let done: &[W] = match (recipe.map, recipe.predictor) {
+            (NumberMap::Bytes, _) => words,
+            (_, Predictor::Delta) => {
+                simd::zigzag_delta(words, before, spare);
+                before = words.last().copied().unwrap_or(before);
+                spare
+            }
+            _ => {
+                simd::zigzag_all(words);
+                words
+            }
+        };
+        simd::split_columns(done, n, piece * PIECE, columns);
     }
 }
 
@@ -198,7 +245,8 @@ pub(crate) fn expand<W: FloatWord>(
     Ok(())
 }
 
-/// Whether [`expand_columns`] can take the place of [`expand`].
+/// Whether [`expand_columns`] can take the place of [`expand`], and
+/// [`reduce_columns`] that of [`reduce`] if there are no exceptions.
 pub(crate) fn is_local(recipe: &Recipe) -> bool {
     matches!(recipe.predictor, Predictor::None | Predictor::Delta)
 }

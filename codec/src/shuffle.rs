@@ -29,7 +29,7 @@ pub(crate) fn shuffle(width: usize, elements: &[u8], columns: &mut [u8]) {
                 *word = gather(&element[at..at + part]);
             }
             let split = &mut split[..len * 8];
-            simd::split_columns(words, split);
+            simd::split_columns(words, len, 0, split);
             for (b, column) in split.chunks_exact(len).take(part).enumerate() {
                 columns[(at + b) * n + block * BLOCK..][..len].copy_from_slice(column);
             }

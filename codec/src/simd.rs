@@ -46,19 +46,33 @@ use crate::word::Word;
 const BLOCK: usize = 1024;
 
 kernel! {
-    /// Splits words into byte-columns, the least significant byte first.
-    fn split_columns<W: Word>(words: &[W], columns: &mut [u8]) {
-        let n = words.len();
+    /// Splits words into byte-columns of length `n`, the least significant byte
+    /// first; the words go to place `at` of each column.
+    fn split_columns<W: Word>(words: &[W], n: usize, at: usize, columns: &mut [u8]) {
         if n == 0 {
             return;
         }
         for (block, words) in words.chunks(BLOCK).enumerate() {
             for (b, column) in columns.chunks_exact_mut(n).enumerate() {
-                let column = &mut column[block * BLOCK..][..words.len()];
+                let column = &mut column[at + block * BLOCK..][..words.len()];
                 for (to, word) in column.iter_mut().zip(words) {
                     *to = word.byte(b);
                 }
             }
+        }
+    }
+}
+
+kernel! {
+    /// Zigzagged differences between neighbours; the first has `before` before it.
+    fn zigzag_delta<W: Word>(words: &[W], before: W, out: &mut [W]) {
+        let n = words.len();
+        if n == 0 {
+            return;
+        }
+        out[0] = words[0].sub(before).zigzag();
+        for ((to, this), before) in out[1..n].iter_mut().zip(&words[1..]).zip(&words[..n - 1]) {
+            *to = this.sub(*before).zigzag();
         }
     }
 }
@@ -327,8 +341,8 @@ mod tests {
                 load_all::baseline(&bytes[0], big, &mut loaded[1]);
                 assert!(loaded[0] == words && loaded[1] == words);
             }
-            split_columns(&words, &mut bytes[0]);
-            split_columns::baseline(&words, &mut bytes[1]);
+            split_columns(&words, n, 0, &mut bytes[0]);
+            split_columns::baseline(&words, n, 0, &mut bytes[1]);
             assert_eq!(bytes[0], bytes[1]);
             let mut joined = [words.clone(), words.clone()];
             joined[0].fill(W::default());
@@ -397,6 +411,9 @@ mod tests {
             scan_baseline::<W, false>(&mut work[1], &mut sums[1]);
             assert!(work[0] == work[1] && sums[0] == sums[1], "{n}");
             let mut deltas = [words.clone(), words.clone()];
+            zigzag_delta(&words, first, &mut deltas[0]);
+            zigzag_delta::baseline(&words, first, &mut deltas[1]);
+            assert!(deltas[0] == deltas[1], "{n}");
             byte_delta(&work[0], first, &mut deltas[0]);
             byte_delta::baseline(&work[0], first, &mut deltas[1]);
             assert!(deltas[0] == words && deltas[1] == words, "{n}");
