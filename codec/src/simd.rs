@@ -6,15 +6,20 @@
 //! The baseline copy is the scalar twin that the tests compare with.
 #![allow(unsafe_code)]
 
-/// Defines a kernel: `name` picks a copy at run time, `name::baseline` is the twin.
+/// Defines a kernel: `name` picks a copy at run time, `name::baseline` is the
+/// twin. Table look-ups do better without vectors: gathering is slow.
 macro_rules! kernel {
-    ($(#[$doc:meta])* fn $name:ident<$word:ident: $bound:path>($($arg:ident: $type:ty),* $(,)?) $body:block) => {
+    ($(#[$doc:meta])* fn $($rest:tt)*) => {
+        kernel! { with "avx2,bmi1,bmi2,lzcnt"; $(#[$doc])* fn $($rest)* }
+    };
+    (with $features:literal; $(#[$doc:meta])* fn $name:ident $(<$word:ident: $bound:path>)? ($($arg:ident: $type:ty),* $(,)?) $body:block) => {
         $(#[$doc])*
         #[inline]
-        pub(crate) fn $name<$word: $bound>($($arg: $type),*) {
+        #[allow(clippy::too_many_arguments)]
+        pub(crate) fn $name $(<$word: $bound>)? ($($arg: $type),*) {
             #[cfg(all(target_arch = "x86_64", not(miri)))]
-            if std::arch::is_x86_feature_detected!("avx2") {
-                // SAFETY: the processor has just been asked for AVX2.
+            if has_wide() {
+                // SAFETY: the processor has just been asked for all of it.
                 return unsafe { $name::wide($($arg),*) };
             }
             $name::baseline($($arg),*)
@@ -25,20 +30,32 @@ macro_rules! kernel {
             use super::*;
 
             #[inline(always)]
-            pub(crate) fn baseline<$word: $bound>($($arg: $type),*) $body
+            #[allow(clippy::too_many_arguments)]
+            pub(crate) fn baseline $(<$word: $bound>)? ($($arg: $type),*) $body
 
             /// # Safety
-            /// The processor must have AVX2.
+            /// The processor must have what [`has_wide`] asks for.
             #[cfg(all(target_arch = "x86_64", not(miri)))]
-            #[target_feature(enable = "avx2")]
-            pub(super) unsafe fn wide<$word: $bound>($($arg: $type),*) {
+            #[target_feature(enable = $features)]
+            #[allow(clippy::too_many_arguments)]
+            pub(super) unsafe fn wide $(<$word: $bound>)? ($($arg: $type),*) {
                 baseline($($arg),*)
             }
         }
     };
 }
 
+/// Whether the processor has the vectors and bit operations of the wide copies.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline]
+fn has_wide() -> bool {
+    use std::arch::is_x86_feature_detected as has;
+    has!("avx2") && has!("bmi1") && has!("bmi2") && has!("lzcnt")
+}
+
 use crate::decimal::FloatWord;
+use crate::rans;
+use crate::residual::{self, BitReader};
 use crate::word::Word;
 
 /// Words per step: what is read once and written to every column stays in the
@@ -107,7 +124,7 @@ macro_rules! scan {
             #[inline]
             fn scan<const ZIGZAG: bool>(words: &mut [Self], sum: &mut Self) {
                 #[cfg(all(target_arch = "x86_64", not(miri)))]
-                if std::arch::is_x86_feature_detected!("avx2") {
+                if has_wide() {
                     // SAFETY: the processor has just been asked for AVX2.
                     return unsafe { $wide::<ZIGZAG>(words, sum) };
                 }
@@ -125,7 +142,7 @@ macro_rules! scan {
             const COUNT: usize = 32 / BYTES as usize;
             let mut spread = [0i8; 32];
             for (i, to) in spread.iter_mut().enumerate() {
-                *to = 16 - BYTES + i as i8 % BYTES;
+                *to = 16 - BYTES + (i as i8 & (BYTES - 1));
             }
             // SAFETY: the array is as long as the vector.
             let last = unsafe { _mm256_loadu_si256(spread.as_ptr().cast()) };
@@ -315,6 +332,51 @@ kernel! {
     }
 }
 
+kernel! {
+    with "bmi1,bmi2,lzcnt";
+    /// Classes off all lanes; see [`rans`].
+    fn decode_rows(
+        bases: &[u16; rans::SUMS],
+        slots: &[u32; rans::SLOTS],
+        far: usize,
+        states: &mut [u64; rans::LANES],
+        words: &mut &[u8],
+        rows: &mut [u8],
+    ) {
+        rans::decode_rows(bases, slots, far, states, words, rows);
+    }
+}
+
+kernel! {
+    with "bmi1,bmi2,lzcnt";
+    /// Classes on to all lanes; see [`rans`].
+    fn encode_rows(
+        steps: &[[rans::Step; 256]; rans::MAX_CONTEXTS],
+        classes: &[u8],
+        assigned: &[u8],
+        states: &mut [u64; rans::LANES],
+        words: &mut Vec<u32>,
+    ) {
+        rans::encode_rows(steps, classes, assigned, states, words);
+    }
+}
+
+kernel! {
+    with "bmi1,bmi2,lzcnt";
+    /// Classes and extra bits to residuals; see [`residual`].
+    fn join_residuals<W: Word>(rows: &[u8], reader: &mut BitReader<'_>, residuals: &mut [W]) {
+        residual::join(rows, reader, residuals);
+    }
+}
+
+kernel! {
+    with "bmi1,bmi2,lzcnt";
+    /// Residuals to classes and extra bits; see [`residual`].
+    fn split_residuals<W: Word>(residuals: &[W], classes: &mut [u8], extra: &mut Vec<u8>) {
+        residual::split(residuals, classes, extra);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -426,6 +488,110 @@ mod tests {
         scans::<u16>();
         scans::<u32>();
         scans::<u64>();
+    }
+
+    fn residuals<W: FloatWord + std::fmt::Debug>() {
+        let mut seed = 3u64;
+        for n in [0, 1, 15, 16, 40, 5000] {
+            let words: Vec<W> = (0..n)
+                .map(|_| {
+                    seed = seed
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1_442_695_040_888_963_407);
+                    W::from_u64(seed >> (64 - 8 * W::BYTES) >> (seed % 40))
+                })
+                .collect();
+            let mut classes = [vec![0; n], vec![0; n]];
+            let mut extra = [vec![], vec![]];
+            split_residuals(&words, &mut classes[0], &mut extra[0]);
+            split_residuals::baseline(&words, &mut classes[1], &mut extra[1]);
+            assert!(classes[0] == classes[1] && extra[0] == extra[1], "{n}");
+            // Classes as the decoder has them.
+            let lane = rans::lane_len(n);
+            let mut rows = classes[0].clone();
+            for at in 0..lane * rans::LANES {
+                rows[at] = classes[0][at % rans::LANES * lane + at / rans::LANES];
+            }
+            let mut joined = [vec![W::default(); n], vec![W::default(); n]];
+            join_residuals(&rows, &mut BitReader::new(&extra[0]), &mut joined[0]);
+            join_residuals::baseline(&rows, &mut BitReader::new(&extra[0]), &mut joined[1]);
+            assert!(joined[0] == words && joined[1] == words, "{n}");
+        }
+    }
+
+    #[test]
+    fn residual_kernels_equal_their_baseline_twins() {
+        residuals::<u8>();
+        residuals::<u16>();
+        residuals::<u32>();
+        residuals::<u64>();
+    }
+
+    #[test]
+    fn class_kernels_equal_their_baseline_twins() {
+        // Eight equally frequent classes in every context.
+        let mut steps = [[rans::Step::default(); 256]; rans::MAX_CONTEXTS];
+        let mut slots = vec![0u32; rans::SLOTS];
+        for (context, steps) in steps.iter_mut().enumerate() {
+            for symbol in 0..8u32 {
+                steps[symbol as usize] = rans::Step::new(256, symbol * 256);
+                for offset in 0..256 {
+                    let at = context * 2048 + (symbol * 256 + offset) as usize;
+                    slots[at] = symbol | 256 << 8 | offset << 20;
+                }
+            }
+        }
+        let slots = slots.first_chunk().unwrap();
+        let bases: [u16; rans::SUMS] = std::array::from_fn(|sum| (sum as u16 / 2).min(7) << 11);
+        let mut seed = 9u64;
+        for (n, far) in [
+            (16, 2),
+            (160, 2),
+            (160, 3),
+            (160, 4),
+            (4000, 7),
+            (4000, 100),
+        ] {
+            let classes: Vec<u8> = (0..n)
+                .map(|_| {
+                    seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    (seed >> 61) as u8
+                })
+                .collect();
+            // The tables are alike, so any context will do.
+            let assigned: Vec<u8> = classes.iter().map(|class| class / 2).collect();
+            let mut states = [[1u64 << 31; rans::LANES]; 2];
+            let mut words = [vec![], vec![]];
+            encode_rows(&steps, &classes, &assigned, &mut states[0], &mut words[0]);
+            encode_rows::baseline(&steps, &classes, &assigned, &mut states[1], &mut words[1]);
+            assert!(states[0] == states[1] && words[0] == words[1], "{n}");
+            let bytes: Vec<u8> = words[0]
+                .iter()
+                .rev()
+                .flat_map(|w| w.to_le_bytes())
+                .collect();
+            let mut rows = [vec![0; n], vec![0; n]];
+            let mut rest = [&bytes[..]; 2];
+            decode_rows(
+                &bases,
+                slots,
+                far,
+                &mut states[0],
+                &mut rest[0],
+                &mut rows[0],
+            );
+            decode_rows::baseline(
+                &bases,
+                slots,
+                far,
+                &mut states[1],
+                &mut rest[1],
+                &mut rows[1],
+            );
+            assert!(rows[0] == rows[1] && states[0] == states[1], "{n}");
+            assert!(rest[0].is_empty() && rest[1].is_empty(), "{n}");
+            assert_eq!(states[0], [1 << 31; rans::LANES]);
+        }
     }
 
     #[test]
