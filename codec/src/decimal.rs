@@ -32,6 +32,12 @@ pub(crate) trait FloatWord: Word {
     fn split(self, scale: f64) -> (Self, u8, bool);
     /// Undoes [`split`](FloatWord::split).
     fn join_decimal(integer: Self, error: u8, scale: f64) -> Self;
+    /// The sum, as floats.
+    fn real_add(self, other: Self) -> Self;
+    /// The difference, as floats.
+    fn real_sub(self, other: Self) -> Self;
+    /// Whether sums and differences of eight like it are finite.
+    fn is_tame(self) -> bool;
 }
 
 impl FloatWord for u32 {
@@ -54,6 +60,21 @@ impl FloatWord for u32 {
         let back = ((f64::from(integer as i32) / scale) as f32).to_bits();
         back.flip().wrapping_add(error as i8 as u32).flip()
     }
+
+    #[inline(always)]
+    fn real_add(self, other: Self) -> Self {
+        (f32::from_bits(self) + f32::from_bits(other)).to_bits()
+    }
+
+    #[inline(always)]
+    fn real_sub(self, other: Self) -> Self {
+        (f32::from_bits(self) - f32::from_bits(other)).to_bits()
+    }
+
+    #[inline(always)]
+    fn is_tame(self) -> bool {
+        self & (Self::MAX >> 1) < 251 << 23
+    }
 }
 
 impl FloatWord for u64 {
@@ -75,6 +96,21 @@ impl FloatWord for u64 {
         let back = (integer as i64 as f64 / scale).to_bits();
         back.flip().wrapping_add(error as i8 as u64).flip()
     }
+
+    #[inline(always)]
+    fn real_add(self, other: Self) -> Self {
+        (f64::from_bits(self) + f64::from_bits(other)).to_bits()
+    }
+
+    #[inline(always)]
+    fn real_sub(self, other: Self) -> Self {
+        (f64::from_bits(self) - f64::from_bits(other)).to_bits()
+    }
+
+    #[inline(always)]
+    fn is_tame(self) -> bool {
+        self & (Self::MAX >> 1) < 2043 << 52
+    }
 }
 
 macro_rules! never {
@@ -86,6 +122,18 @@ macro_rules! never {
 
             fn join_decimal(integer: Self, _: u8, _: f64) -> Self {
                 integer
+            }
+
+            fn real_add(self, _: Self) -> Self {
+                self
+            }
+
+            fn real_sub(self, _: Self) -> Self {
+                self
+            }
+
+            fn is_tame(self) -> bool {
+                false
             }
         }
     };

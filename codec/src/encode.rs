@@ -14,7 +14,7 @@ use crate::frame::{
 use crate::memory::Memory;
 use crate::numeric::{Lane, Lanes, Residue, is_local, reduce, reduce_columns, with_lane};
 use crate::pace::Pace;
-use crate::plan::{Plan, VERBATIM_SEGMENT};
+use crate::plan::{Plan, VERBATIM_SEGMENT, plan};
 use crate::residual::{self, ResidualScratch};
 use crate::stream::{Coder, Fate, Filter, StreamEncoder};
 use crate::{Effort, Error, FrameSummary, Hint, shuffle, simd};
@@ -129,6 +129,9 @@ impl Encoder {
             return Ok(frame.summary);
         }
         let (mut first, mut second) = self.memory.plan(hint, effort, raw);
+        if !first.suits(raw) || second.is_some_and(|second| !second.suits(raw)) {
+            (first, second) = plan(hint, effort, false, raw);
+        }
         if first.recipe.scheme == Scheme::Verbatim {
             return Ok(encode_verbatim(meta, raw, out));
         }

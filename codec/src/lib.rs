@@ -38,6 +38,7 @@ mod pace;
 mod plan;
 mod predict;
 mod rans;
+mod real;
 mod residual;
 mod sample;
 mod shuffle;

@@ -85,7 +85,7 @@ impl Memory {
             _ => None,
         };
         let Some(key) = key else {
-            return plan(hint, effort, raw);
+            return plan(hint, effort, true, raw);
         };
         if let Some(held) = &mut self.held {
             held.age += 1;
@@ -98,7 +98,7 @@ impl Memory {
                 }
             }
         }
-        let (plan, second) = plan(hint, effort, raw);
+        let (plan, second) = plan(hint, effort, true, raw);
         self.held = (plan.recipe.scheme != Scheme::Verbatim && !plan.gaps).then(|| Held {
             plan,
             second,

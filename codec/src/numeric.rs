@@ -6,6 +6,7 @@ use crate::decimal::{self, FloatWord};
 use crate::exceptions::Exceptions;
 use crate::frame::{NumberMap, Predictor, Recipe};
 use crate::predict::{self, Taps};
+use crate::real::Slope;
 use crate::simd;
 
 /// Elements per step of a pipeline.
@@ -85,7 +86,13 @@ pub(crate) fn reduce<W: FloatWord>(
     let big = recipe.big_endian;
     lane.words.resize(n, W::default());
     simd::load_all(segment, big, &mut lane.words);
-    residue.errors.clear();
+    residue.clear();
+    if recipe.map == NumberMap::Real {
+        lane.spare.resize(n, W::default());
+        simd::real_residuals(Slope::new(recipe), &lane.words, &mut lane.spare);
+        std::mem::swap(&mut lane.words, &mut lane.spare);
+        return;
+    }
     let words = &mut lane.words[..];
     let flags = &mut residue.flags;
     flags.clear();
@@ -94,7 +101,7 @@ pub(crate) fn reduce<W: FloatWord>(
         simd::flag_equal(words, W::from_u64(fill), flags);
     }
     match recipe.map {
-        NumberMap::Bytes | NumberMap::Integer => {}
+        NumberMap::Bytes | NumberMap::Integer | NumberMap::Real => {}
         NumberMap::Ordered => simd::flip_all(words),
         NumberMap::Decimal => {
             residue.errors.resize(n, 0);
@@ -223,6 +230,14 @@ pub(crate) fn expand<W: FloatWord>(
     raw: &mut [u8],
 ) -> Result<(), Error> {
     let n = raw.len() / W::BYTES;
+    if recipe.map == NumberMap::Real {
+        if !excepted.is_empty() || lane.words.len() != n {
+            return Err(Error::Malformed("reals with exceptions"));
+        }
+        simd::real_restore(Slope::new(recipe), &mut lane.words);
+        simd::store_all(&lane.words, recipe.big_endian, raw);
+        return Ok(());
+    }
     let values = exceptions.read::<W>(excepted, n)?;
     exceptions.spread(&mut lane.words, n)?;
     if recipe.map == NumberMap::Decimal {
@@ -288,7 +303,7 @@ fn finish<W: FloatWord>(
     raw: &mut [u8],
 ) {
     match recipe.map {
-        NumberMap::Bytes | NumberMap::Integer => {}
+        NumberMap::Bytes | NumberMap::Integer | NumberMap::Real => {}
         NumberMap::Ordered => simd::flip_all(words),
         NumberMap::Decimal => {
             let errors = &errors[piece * PIECE..][..words.len()];

@@ -5,8 +5,9 @@ use std::ops::Range;
 
 use crate::decimal::FloatWord;
 use crate::frame::{NumberMap, Predictor, Recipe, Scheme, stream_count};
+use crate::real;
 use crate::sample::{Windows, column_cost, decimal_scales, fill_value, numeric_cost};
-use crate::{ByteOrder, Effort, ElementKind, Hint};
+use crate::{ByteOrder, Effort, ElementKind, Hint, simd};
 
 /// Raw bytes of a verbatim segment: what a small read has to check.
 pub(crate) const VERBATIM_SEGMENT: usize = 128 << 10;
@@ -29,6 +30,16 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    /// Whether it can be carried out on a chunk.
+    pub(crate) fn suits(&self, raw: &[u8]) -> bool {
+        let big = self.recipe.big_endian;
+        match (self.recipe.map, self.recipe.width) {
+            (NumberMap::Real, 4) => is_tame::<u32>(raw, big),
+            (NumberMap::Real, _) => is_tame::<u64>(raw, big),
+            _ => true,
+        }
+    }
+
     /// The same for a chunk of another length.
     pub(crate) fn fitted(mut self, raw_len: usize, effort: Effort) -> Self {
         let width = self.recipe.width as usize;
@@ -39,8 +50,14 @@ impl Plan {
 }
 
 /// Decides what to do with a chunk. The second plan, if any, may turn out
-/// better and is worth a full trial if there is time.
-pub(crate) fn plan(hint: &Hint<'_>, effort: Effort, raw: &[u8]) -> (Plan, Option<Plan>) {
+/// better and is worth a full trial if there is time. With `reals`, floats may
+/// be predicted as floats, for which the caller has to see that all are tame.
+pub(crate) fn plan(
+    hint: &Hint<'_>,
+    effort: Effort,
+    reals: bool,
+    raw: &[u8],
+) -> (Plan, Option<Plan>) {
     let verbatim = Plan {
         recipe: Recipe::verbatim(VERBATIM_SEGMENT as u32),
         fill: None,
@@ -84,6 +101,7 @@ pub(crate) fn plan(hint: &Hint<'_>, effort: Effort, raw: &[u8]) -> (Plan, Option
         windows: &windows,
         effort,
         view: &view,
+        reals: reals && effort != Effort::Fast,
         best: None,
     };
     match view.width {
@@ -97,6 +115,19 @@ pub(crate) fn plan(hint: &Hint<'_>, effort: Effort, raw: &[u8]) -> (Plan, Option
         Some(numeric) => (bytes, Some(numeric)),
         None => (bytes, None),
     }
+}
+
+/// Whether no sum of a few elements overflows.
+fn is_tame<W: FloatWord>(raw: &[u8], big: bool) -> bool {
+    const PIECE: usize = 1024;
+    let mut words = [W::default(); PIECE];
+    let mut tame = true;
+    for piece in raw.chunks(PIECE * W::BYTES) {
+        let words = &mut words[..piece.len() / W::BYTES];
+        simd::load_all(piece, big, words);
+        simd::all_tame(words, &mut tame);
+    }
+    tame
 }
 
 /// How the chunk's bytes are looked at.
@@ -184,6 +215,7 @@ struct Search<'a> {
     windows: &'a [Range<usize>],
     effort: Effort,
     view: &'a View<'a>,
+    reals: bool,
     best: Option<Plan>,
 }
 
@@ -224,6 +256,24 @@ impl Search<'_> {
                     search.consider::<W>(map, scale, predictor, row, plane, fill);
                 });
             }
+        }
+        if self.reals && float && fill.is_none() {
+            self.run_reals::<W>();
+        }
+    }
+
+    /// Floats predicted as floats, if it is worth the slower decoding.
+    fn run_reals<W: FloatWord>(&mut self) {
+        let before = self.best;
+        self.each_predictor(|search, predictor, row, plane| {
+            if real::predicts(predictor) {
+                search.consider::<W>(NumberMap::Real, 0, predictor, row, plane, None);
+            }
+        });
+        if let (Some(before), Some(now)) = (before, self.best)
+            && now.cost > before.cost * 0.995
+        {
+            self.best = Some(before);
         }
     }
 

@@ -9,6 +9,7 @@ use crate::decimal::FloatWord;
 use crate::frame::{NumberMap, Predictor, Recipe};
 use crate::gaps;
 use crate::predict;
+use crate::real::Slope;
 use crate::residual;
 
 /// Sums of c * log2(c) are all that an entropy needs of its counts.
@@ -87,7 +88,6 @@ impl Windows {
     /// Windows that lie between gaps, if much of the chunk is gaps.
     pub(crate) fn between_gaps(raw: &[u8]) -> Option<Self> {
         const PAGE: usize = 4096;
-        const LEN: usize = 960;
         let pages = raw.len() / PAGE;
         let is_gap = |page: usize| gaps::is_gap(&raw[page * PAGE + PAGE / 2..]);
         let gaps = (0..pages).filter(|&page| is_gap(page)).count();
@@ -95,6 +95,8 @@ impl Windows {
             return None;
         }
         let wanted = MAX_WINDOWS.min(pages - gaps);
+        // Few windows have to be longer to tell noise from the rest.
+        let len = if wanted < 8 { 1920 } else { 960 };
         let mut windows = Windows {
             ranges: [const { 0..0 }; MAX_WINDOWS],
             len: 0,
@@ -102,7 +104,7 @@ impl Windows {
         for (i, page) in (0..pages).filter(|&page| !is_gap(page)).enumerate() {
             if windows.len < wanted && i * wanted >= windows.len * (pages - gaps) {
                 let at = page * PAGE + PAGE / 2;
-                windows.ranges[windows.len] = at..at + LEN;
+                windows.ranges[windows.len] = at..at + len;
                 windows.len += 1;
             }
         }
@@ -283,7 +285,11 @@ pub(crate) fn numeric_cost<W: FloatWord>(
     let fill = fill.map(W::from_u64);
     let strides = predict::strides(recipe.predictor, recipe.row, recipe.plane);
     let taps = predict::Taps::new(strides);
-    let reach = taps.get().iter().map(|tap| tap.0).max().unwrap_or(0);
+    let slope = Slope::new(recipe);
+    let reach = match recipe.map {
+        NumberMap::Real => slope.reach(),
+        _ => taps.get().iter().map(|tap| tap.0).max().unwrap_or(0),
+    };
 
     let map = |at: usize| -> Option<(W, u8)> {
         let word = W::load(&raw[at..at + W::BYTES], big);
@@ -291,7 +297,7 @@ pub(crate) fn numeric_cost<W: FloatWord>(
             return None;
         }
         match recipe.map {
-            NumberMap::Bytes | NumberMap::Integer => Some((word, 0)),
+            NumberMap::Bytes | NumberMap::Integer | NumberMap::Real => Some((word, 0)),
             NumberMap::Ordered => Some((word.flip(), 0)),
             NumberMap::Decimal => {
                 let (integer, error, ok) = word.split(scale);
@@ -325,7 +331,16 @@ pub(crate) fn numeric_cost<W: FloatWord>(
                 continue;
             }
             let mut sound = true;
-            for &(back, minus) in taps.get() {
+            if recipe.map == NumberMap::Real {
+                let before = |back: usize| W::load(&raw[here - back * W::BYTES..][..W::BYTES], big);
+                value = value.flip().sub(slope.predict(before).flip());
+            }
+            let taps = if recipe.map == NumberMap::Real {
+                &[]
+            } else {
+                taps.get()
+            };
+            for &(back, minus) in taps {
                 match map(here - back * W::BYTES) {
                     Some((other, _)) => {
                         value = if minus {

@@ -55,6 +55,7 @@ fn has_wide() -> bool {
 
 use crate::decimal::FloatWord;
 use crate::rans;
+use crate::real;
 use crate::residual::{self, BitReader};
 use crate::word::Word;
 
@@ -333,6 +334,27 @@ kernel! {
 }
 
 kernel! {
+    /// Floats to residuals; see [`real`].
+    fn real_residuals<W: FloatWord>(slope: real::Slope, words: &[W], out: &mut [W]) {
+        real::residuals(slope, words, out);
+    }
+}
+
+kernel! {
+    /// Undoes [`real_residuals`] in place.
+    fn real_restore<W: FloatWord>(slope: real::Slope, words: &mut [W]) {
+        real::restore(slope, words);
+    }
+}
+
+kernel! {
+    /// Clears `tame` if any of the words is not.
+    fn all_tame<W: FloatWord>(words: &[W], tame: &mut bool) {
+        *tame &= words.iter().fold(true, |all, word| all & word.is_tame());
+    }
+}
+
+kernel! {
     with "bmi1,bmi2,lzcnt";
     /// Classes off all lanes; see [`rans`].
     fn decode_rows(
@@ -380,6 +402,7 @@ kernel! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frame::{Predictor, Recipe};
 
     fn twins<W: FloatWord + std::fmt::Debug>() {
         let mut seed = 5u64;
@@ -517,6 +540,44 @@ mod tests {
             join_residuals::baseline(&rows, &mut BitReader::new(&extra[0]), &mut joined[1]);
             assert!(joined[0] == words && joined[1] == words, "{n}");
         }
+    }
+
+    fn reals<W: FloatWord + std::fmt::Debug>(floats: &[W]) {
+        for predictor in [Predictor::Line, Predictor::Plane, Predictor::Cube] {
+            let mut recipe = Recipe::verbatim(0);
+            recipe.predictor = predictor;
+            (recipe.row, recipe.plane) = (9, 63);
+            let slope = real::Slope::new(&recipe);
+            let mut work = [floats.to_vec(), floats.to_vec()];
+            real_residuals(slope, floats, &mut work[0]);
+            real_residuals::baseline(slope, floats, &mut work[1]);
+            assert!(work[0] == work[1]);
+            real_restore(slope, &mut work[0]);
+            real_restore::baseline(slope, &mut work[1]);
+            assert!(work[0] == floats && work[1] == floats);
+        }
+        let mut wild = floats.to_vec();
+        for (tame, words) in [
+            (true, floats),
+            (false, &{
+                wild[77] = W::from_u64(u64::MAX << 52 | 0x7F80_0000);
+                wild
+            }),
+        ] {
+            let mut found = [true; 2];
+            all_tame(words, &mut found[0]);
+            all_tame::baseline(words, &mut found[1]);
+            assert_eq!(found, [tame; 2]);
+        }
+    }
+
+    #[test]
+    fn real_kernels_equal_their_baseline_twins() {
+        let wave = |i: i32| (f64::from(i) / 30.0).sin() * f64::from(i % 3 - 1);
+        let singles: Vec<u32> = (0..3000).map(|i| (wave(i) as f32).to_bits()).collect();
+        let doubles: Vec<u64> = (0..3000).map(|i| wave(i).to_bits()).collect();
+        reals(&singles);
+        reals(&doubles);
     }
 
     #[test]

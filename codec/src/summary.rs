@@ -67,6 +67,7 @@ impl FrameSummary {
             NumberMap::Integer => "integer",
             NumberMap::Ordered => "ordered",
             NumberMap::Decimal => "decimal",
+            NumberMap::Real => "real",
         }
     }
 
