@@ -56,9 +56,9 @@ impl Exceptions {
         };
         let one = elements(first, 1);
         let same = self.runs.iter().all(|&(start, len)| {
-            elements(start, len)
-                .chunks_exact(W::BYTES)
-                .fold(true, |same, element| same & (element == one))
+            // Each like the one before it.
+            let run = elements(start, len);
+            run[..W::BYTES] == *one && run[W::BYTES..] == run[..run.len() - W::BYTES]
         });
         out.push(u8::from(same));
         let listed: &[(u32, u32)] = if same { &[(first, 1)] } else { &self.runs };

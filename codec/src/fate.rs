@@ -35,7 +35,12 @@ pub(crate) fn choose_fate(
     let mut delta = [0u32; 256];
     let windows = 8;
     let step = (column.len() / windows).max(1);
-    let len = if effort == Effort::Dense { 1024 } else { 256 };
+    let len = match effort {
+        Effort::Dense => 1024,
+        // The many columns of records are short.
+        _ if column.len() < 32 << 10 => 128,
+        _ => 256,
+    };
     let mut flat = 0;
     for window in column.chunks(step) {
         let window = &window[..window.len().min(len)];

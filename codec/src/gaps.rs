@@ -7,7 +7,7 @@
 #![forbid(unsafe_code)]
 
 use crate::Error;
-use crate::stream::leading;
+use crate::stream::{is_filled, leading};
 
 /// Bytes looked at in one step; shorter runs are not looked for.
 const STEP: usize = 64;
@@ -16,7 +16,7 @@ const STEP: usize = 64;
 pub(crate) fn is_gap(bytes: &[u8]) -> bool {
     bytes
         .first_chunk::<STEP>()
-        .is_some_and(|block| *block == [block[0]; STEP])
+        .is_some_and(|block| is_filled(block, u64::from_ne_bytes([block[0]; 8])))
 }
 
 /// Writes the stream to `room` and returns its length, if there is room.

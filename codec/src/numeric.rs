@@ -119,13 +119,19 @@ pub(crate) fn reduce<W: FloatWord>(
         .exceptions
         .write::<W>(segment, big, &mut residue.excepted);
     smooth_over(recipe, &residue.exceptions, words, &mut residue.errors);
-    predict::residuals(
-        recipe.predictor,
-        recipe.row,
-        recipe.plane,
-        words,
-        &mut lane.spare,
-    );
+    if recipe.predictor == Predictor::Delta {
+        lane.spare.resize(n, W::default());
+        simd::zigzag_delta(words, W::default(), &mut lane.spare);
+        std::mem::swap(&mut lane.words, &mut lane.spare);
+    } else {
+        predict::residuals(
+            recipe.predictor,
+            recipe.row,
+            recipe.plane,
+            words,
+            &mut lane.spare,
+        );
+    }
     // The zeros that stand for exceptions need not be stored.
     residue.exceptions.close_up(&mut lane.words);
     if recipe.map == NumberMap::Decimal {

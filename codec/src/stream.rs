@@ -345,12 +345,33 @@ fn is_constant(bytes: &[u8]) -> bool {
 
 /// How many of the first bytes equal `byte`.
 pub(crate) fn leading(bytes: &[u8], byte: u8) -> usize {
-    let words = bytes
-        .chunks_exact(8)
-        .take_while(|word| **word == [byte; 8])
+    let pattern = u64::from_ne_bytes([byte; 8]);
+    // Far first, then near: runs are long or they are short.
+    let (blocks, _) = bytes.as_chunks::<64>();
+    let far = blocks
+        .iter()
+        .take_while(|block| is_filled(block, pattern))
+        .count()
+        * 64;
+    let (words, _) = bytes[far..].as_chunks::<8>();
+    let near = words
+        .iter()
+        .take_while(|word| u64::from_ne_bytes(**word) == pattern)
         .count()
         * 8;
-    words + bytes[words..].iter().take_while(|b| **b == byte).count()
+    let done = far + near;
+    done + bytes[done..].iter().take_while(|b| **b == byte).count()
+}
+
+/// Whether a block is nothing but the pattern.
+#[inline(always)]
+pub(crate) fn is_filled(block: &[u8; 64], pattern: u64) -> bool {
+    let (words, _) = block.as_chunks::<8>();
+    u64::from_ne_bytes(words[0]) == pattern
+        && words
+            .iter()
+            .fold(0, |odd, word| odd | (u64::from_ne_bytes(*word) ^ pattern))
+            == 0
 }
 
 fn encode_runs(bytes: &[u8], room: &mut [u8]) -> Option<usize> {
