@@ -306,8 +306,6 @@ pub(crate) fn encode(
     };
 
     let words = &mut scratch.words;
-    words.clear();
-    words.reserve(classes.len() / 2 + LANES);
     let mut states = [LOW; LANES];
     simd::encode_rows(steps, classes, assigned, &mut states, words);
     for state in states {
@@ -330,13 +328,20 @@ pub(crate) fn encode_rows(
 ) {
     let at = |at: usize| &steps[assigned[at] as usize & 7][classes[at] as usize];
     let lane = lane_len(classes.len());
+    // At most one word for every two classes, and for each that is left over.
+    words.resize(classes.len() / 2 + 2 * LANES, 0);
+    let mut used = 0;
+    let mut renew = |state: &mut u64, limit: u64| {
+        // Without a branch: which way it goes, nobody can predict.
+        let full = u64::from(*state >= limit);
+        words[used] = *state as u32;
+        used += full as usize;
+        *state >>= 32 * full;
+    };
     for i in (lane * LANES..classes.len()).rev() {
         let state = &mut states[i % LANES];
         let step = at(i);
-        if *state >= u64::from(step.frequency) << (63 - PRECISION) {
-            words.push(*state as u32);
-            *state >>= 32;
-        }
+        renew(state, u64::from(step.frequency) << (63 - PRECISION));
         *state = step.apply(*state);
     }
     for pair in (0..lane).step_by(2).rev() {
@@ -344,13 +349,11 @@ pub(crate) fn encode_rows(
             let i = k * lane + pair;
             let (first, second) = (at(i), at(i + 1));
             let frequency = u64::from(first.frequency) * u64::from(second.frequency);
-            if *state >= frequency << (63 - 2 * PRECISION) {
-                words.push(*state as u32);
-                *state >>= 32;
-            }
+            renew(state, frequency << (63 - 2 * PRECISION));
             *state = first.apply(second.apply(*state));
         }
     }
+    words.truncate(used);
 }
 
 /// Scales counts to a sum of [`TOTAL`], none of them to zero.

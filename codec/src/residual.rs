@@ -25,14 +25,14 @@ const SMALL: u64 = 16;
 
 #[inline(always)]
 fn class(residual: u64) -> (u8, u32) {
-    if residual < SMALL {
-        return (residual as u8, 0);
-    }
-    let top = 63 - residual.leading_zeros();
+    // Without a branch: small and large mix in ways that nobody can predict.
+    let small = u64::from(residual < SMALL).wrapping_neg();
+    let top = 63 - (residual | SMALL).leading_zeros();
     let fine = (residual >> (top - FINE)) & ((1 << FINE) - 1);
+    let large = SMALL + ((u64::from(top) - 4) << FINE) + fine;
     (
-        (SMALL + ((u64::from(top) - 4) << FINE) + fine) as u8,
-        top - FINE,
+        ((residual & small) | (large & !small)) as u8,
+        (top - FINE) & !small as u32,
     )
 }
 
@@ -58,6 +58,19 @@ const BASES: [(u64, u32); 256] = {
         class += 1;
     }
     bases
+};
+
+/// The same in one word, the number of bits in the upper half, for classes of
+/// elements of up to four bytes; hostile ones get what bits there are.
+const NARROW: [u64; 256] = {
+    let mut narrow = [0; 256];
+    let mut class = 0;
+    while class < 256 {
+        let (base, len) = BASES[class];
+        narrow[class] = base & 0xFFFF_FFFF | (len as u64) << 32;
+        class += 1;
+    }
+    narrow
 };
 
 /// Bits of storage of a residual, its class not counted.
@@ -275,8 +288,9 @@ impl<'a> BitReader<'a> {
         let mut len = 0;
         let mut bits = self.peek();
         let residuals: [u64; N] = std::array::from_fn(|k| {
-            let (base, more) = BASES[classes[i * N + k] as usize];
-            let residual = base | bits & ((1 << more) - 1);
+            let narrow = NARROW[classes[i * N + k] as usize];
+            let more = (narrow >> 32) as u32;
+            let residual = (narrow & 0xFFFF_FFFF) | bits & ((1 << more) - 1);
             bits >>= more;
             len += more;
             residual
