@@ -4,7 +4,7 @@ CARGO ?= cargo
 SHALE := target/release/shale
 export CARGO
 
-.PHONY: all build demo test setup check unit e2e bench-codec fuzz-codec clean
+.PHONY: all build demo test setup check unit e2e bench-codec fuzz-codec miri-codec clean
 
 all: build
 
@@ -37,7 +37,12 @@ bench-codec:
 
 # Needs a nightly toolchain and cargo-fuzz. SECONDS=3600 make fuzz-codec
 fuzz-codec:
-	cd codec && $(CARGO) +nightly fuzz run --fuzz-dir fuzz decode -- -max_len=8192 -max_total_time=$(or $(SECONDS),600)
+	cd codec && $(CARGO) +nightly fuzz run --fuzz-dir fuzz -O -a decode -- -max_len=8192 -max_total_time=$(or $(SECONDS),600)
+	cd codec && $(CARGO) +nightly fuzz run --fuzz-dir fuzz -O -a roundtrip -- -max_len=4096 -max_total_time=$(or $(SECONDS),600)
+
+# Needs a nightly toolchain with Miri. The scalar code, without what calls C.
+miri-codec:
+	$(CARGO) +nightly miri test -p shale-codec --lib -- --skip every_coder --skip any_bits
 
 clean:
 	$(CARGO) clean

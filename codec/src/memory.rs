@@ -122,9 +122,8 @@ fn glance(plan: &Plan, raw: &[u8]) -> f32 {
         _ => numeric_cost::<u64>(raw, &windows, recipe, plan.fill),
     };
     let width = recipe.width as usize;
-    match (recipe.map, recipe.scheme) {
-        (NumberMap::Bytes, _) => column_cost(raw, &windows, width).0,
-        (_, Scheme::Columns) => cost(recipe).columns / width as f32,
-        _ => cost(recipe).residuals / width as f32,
+    match recipe.map {
+        NumberMap::Bytes => column_cost(raw, &windows, width).0,
+        _ => cost(recipe) / width as f32,
     }
 }

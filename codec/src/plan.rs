@@ -325,16 +325,14 @@ impl Search<'_> {
         recipe.row = row as u32;
         recipe.plane = plane as u32;
         recipe.tail = (self.raw.len() % W::BYTES) as u8;
-        let cost = numeric_cost::<W>(self.raw, self.windows, &recipe, fill);
-        let (scheme, bits) = match self.effort {
-            Effort::Fast => (Scheme::Columns, cost.columns),
-            _ => (Scheme::Residuals, cost.residuals),
+        recipe.scheme = match self.effort {
+            Effort::Fast => Scheme::Columns,
+            _ => Scheme::Residuals,
         };
-        let cost = bits / W::BYTES as f32;
+        let cost = numeric_cost::<W>(self.raw, self.windows, &recipe, fill) / W::BYTES as f32;
         if self.best.is_some_and(|best| best.cost <= cost) || !cost.is_finite() {
             return cost;
         }
-        recipe.scheme = scheme;
         recipe.streams = stream_count(&recipe) as u8;
         recipe.segment_len = segment_len(self.raw.len(), W::BYTES, self.effort) as u32;
         self.best = Some(Plan {

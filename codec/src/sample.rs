@@ -6,7 +6,7 @@ use std::sync::OnceLock;
 
 use crate::decimal;
 use crate::decimal::FloatWord;
-use crate::frame::{NumberMap, Predictor, Recipe};
+use crate::frame::{NumberMap, Predictor, Recipe, Scheme};
 use crate::gaps;
 use crate::predict;
 use crate::real::Slope;
@@ -182,15 +182,6 @@ fn columns_of<const N: usize>(
     (sum / N as f32, ends[0], ends[N - 1])
 }
 
-/// What a numeric transform costs, in bits per element.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Cost {
-    /// Byte-columns with an order-0 coder each.
-    pub(crate) columns: f32,
-    /// Classes and extra bits.
-    pub(crate) residuals: f32,
-}
-
 /// The value that fills gaps, if the sample has one: exactly repeated, often.
 pub(crate) fn fill_value<W: FloatWord>(
     raw: &[u8],
@@ -272,13 +263,27 @@ pub(crate) fn decimal_scales<W: FloatWord>(
     found
 }
 
-/// Estimates a recipe on the sample.
+/// Estimates a recipe on the sample, in bits per element: as byte-columns with
+/// an order-0 coder each or as classes and extra bits, whichever its scheme says.
 pub(crate) fn numeric_cost<W: FloatWord>(
     raw: &[u8],
     windows: &[Range<usize>],
     recipe: &Recipe,
     fill: Option<u64>,
-) -> Cost {
+) -> f32 {
+    if recipe.scheme == Scheme::Columns {
+        cost_of::<W, true>(raw, windows, recipe, fill)
+    } else {
+        cost_of::<W, false>(raw, windows, recipe, fill)
+    }
+}
+
+fn cost_of<W: FloatWord, const COLUMNS: bool>(
+    raw: &[u8],
+    windows: &[Range<usize>],
+    recipe: &Recipe,
+    fill: Option<u64>,
+) -> f32 {
     let big = recipe.big_endian;
     let head = recipe.head as usize;
     let scale = decimal::scale(recipe.scale);
@@ -370,20 +375,20 @@ pub(crate) fn numeric_cost<W: FloatWord>(
                 value.zigzag()
             };
             let residual = residual.to_u64();
-            for (b, counts) in columns.iter_mut().take(W::BYTES).enumerate() {
-                counts[(residual >> (8 * b)) as u8 as usize] += 1;
+            if COLUMNS {
+                for (b, counts) in columns.iter_mut().take(W::BYTES).enumerate() {
+                    counts[(residual >> (8 * b)) as u8 as usize] += 1;
+                }
+            } else {
+                let (class, bits) = residual::class_of(residual);
+                classes[class as usize] += 1;
+                extra += u64::from(bits);
             }
-            let (class, bits) = residual::class_of(residual);
-            classes[class as usize] += 1;
-            extra += u64::from(bits);
             counted += 1;
         }
     }
     if counted < 16 {
-        return Cost {
-            columns: f32::INFINITY,
-            residuals: f32::INFINITY,
-        };
+        return f32::INFINITY;
     }
     let share = |part: usize| part as f32 / total as f32;
     let kept = share(total - listed - filled);
@@ -395,10 +400,10 @@ pub(crate) fn numeric_cost<W: FloatWord>(
         };
     // Beside a gap the prediction is worse than the sample shows.
     let aside = aside + share(beside) * 3.0;
-    let per_column: f32 = columns.iter().take(W::BYTES).map(entropy).sum();
-    let per_class = entropy(&classes) + extra as f32 / counted as f32;
-    Cost {
-        columns: per_column * kept + aside,
-        residuals: per_class * kept + aside,
-    }
+    let bits = if COLUMNS {
+        columns.iter().take(W::BYTES).map(entropy).sum()
+    } else {
+        entropy(&classes) + extra as f32 / counted as f32
+    };
+    bits * kept + aside
 }
