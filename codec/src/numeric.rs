@@ -187,6 +187,10 @@ fn smooth_over<W: FloatWord>(
     errors: &mut [u8],
 ) {
     let row = recipe.row as usize;
+    let (plane, reach) = match recipe.predictor {
+        Predictor::Cube => (recipe.plane as usize, recipe.plane as usize + row + 1),
+        _ => (row, row + 1),
+    };
     let taps = Taps::new(predict::strides(recipe.predictor, recipe.row, recipe.plane));
     for &(start, len) in &exceptions.runs {
         let (start, end) = (start as usize, (start + len) as usize);
@@ -202,19 +206,31 @@ fn smooth_over<W: FloatWord>(
                 };
                 words[start..end].fill(before);
             }
-            Predictor::Plane if start > row => {
-                let mut west = words[start - 1];
-                let (before, these) = words.split_at_mut(start);
-                let head = (end - start).min(row);
-                for (word, pair) in these[..head]
-                    .iter_mut()
-                    .zip(before[start - row - 1..].windows(2))
-                {
-                    west = west.add(pair[1]).sub(pair[0]);
-                    *word = west;
+            Predictor::Row if start >= row && row > 0 => {
+                for at in (start..end).step_by(row) {
+                    words.copy_within(at - row..at - row + row.min(end - at), at);
                 }
-                for at in start + head..end {
-                    words[at] = taps.predict(words, at);
+            }
+            Predictor::Plane | Predictor::Cube if start >= reach && row > 0 && plane >= row => {
+                // No block is longer than a row, so that all but the west is in place.
+                for at in (start..end).step_by(row) {
+                    let mut west = words[at - 1];
+                    let (before, these) = words.split_at_mut(at);
+                    let these = &mut these[..row.min(end - at)];
+                    let steps = |back: usize| before[at - back - 1..].windows(2);
+                    if recipe.predictor == Predictor::Plane {
+                        for (word, n) in these.iter_mut().zip(steps(row)) {
+                            west = west.add(n[1].sub(n[0]));
+                            *word = west;
+                        }
+                    } else {
+                        let others = steps(row).zip(steps(plane)).zip(steps(plane + row));
+                        for (word, ((n, p), pn)) in these.iter_mut().zip(others) {
+                            let step = n[1].sub(n[0]).add(p[1].sub(p[0])).sub(pn[1].sub(pn[0]));
+                            west = west.add(step);
+                            *word = west;
+                        }
+                    }
                 }
             }
             _ => {

@@ -75,6 +75,7 @@ pub(crate) fn plan(
         return (bytes_plan(raw, 1, effort, 0.0), None);
     }
     let windows = match effort {
+        Effort::Fast if raw.len() < 512 << 10 => Windows::new(raw.len(), 6, 768),
         Effort::Fast => Windows::new(raw.len(), 6, 1024),
         Effort::Balanced => Windows::new(raw.len(), 6, 2048),
         _ => Windows::new(raw.len(), 12, 2048),
@@ -281,7 +282,10 @@ impl Search<'_> {
         if self.effort != Effort::Fast {
             consider(self, Predictor::None, 0, 0);
         }
-        let elements = self.raw.len() / self.view.width;
+        // Neighbours in another segment are of no use.
+        let width = self.view.width;
+        let segment = segment_len(self.raw.len(), width, self.effort);
+        let elements = self.raw.len().min(segment) / width;
         // Distances between neighbours along each dimension but the fastest.
         let mut strides = [0; 3];
         let mut found = 0;

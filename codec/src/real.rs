@@ -200,7 +200,9 @@ mod tests {
 
     #[test]
     fn every_prediction_is_undone() {
-        for n in [0, 1, 2, 15, 16, 17, 40, 1000, 4001] {
+        let most = if cfg!(miri) { 40 } else { 4001 };
+        let lengths = [0, 1, 2, 15, 16, 17, 40, 1000, 4001];
+        for n in lengths.into_iter().filter(|n| *n <= most) {
             let singles: Vec<u32> = (0..n)
                 .map(|i| ((f64::from(i) / 9.0).sin() * (i % 7) as f64) as f32)
                 .map(|x| if x.abs() < 0.05 { -0.0 } else { x }.to_bits())

@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn any_width_is_unshuffled() {
-        for width in 1..30 {
+        for width in if cfg!(miri) { 11..13 } else { 1..30 } {
             let bytes: Vec<u8> = (0..width * 1100)
                 .map(|i| (i * 7 + (i >> 8)) as u8)
                 .collect();
