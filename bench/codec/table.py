@@ -64,7 +64,9 @@ rivals = ["pco-8", "fpzip", "blosc2 bytedelta+zstd5"]
 
 
 def rival(row):
-    return max((c for c in rivals if c in row), key=lambda c: row[c][0], default=None)
+    """The densest rival, if any gains more than the tenth of a percent that frames may add."""
+    best = max((c for c in rivals if c in row), key=lambda c: row[c][0], default=None)
+    return best if best and row[best][0] > 1.001 else None
 
 
 if any(rival(row) for row in sets.values()):

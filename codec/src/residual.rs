@@ -347,14 +347,17 @@ mod tests {
             seed
         };
         // Miri takes its time.
-        let most = if cfg!(miri) { 200 } else { 70_000 };
-        for n in [1, 2, 3, 100, 5000, 70_000]
-            .into_iter()
-            .filter(|n| *n <= most)
-        {
-            for shift in [0, 20, 40, 55, 63] {
+        let (most, shifts): (usize, &[u32]) = match cfg!(miri) {
+            true => (100, &[40]),
+            false => (70_000, &[0, 20, 40, 55, 63]),
+        };
+        for n in [1, 2, 3, 100, 5000, 70_000] {
+            for &shift in shifts.iter().filter(|_| n <= most) {
                 let wide: Vec<u64> = (0..n).map(|_| next() >> shift >> (next() >> 61)).collect();
                 for row in [0, 1, 7, 1000] {
+                    if cfg!(miri) && row != 7 {
+                        continue;
+                    }
                     round(&wide, row);
                     round(&wide.iter().map(|&w| w as u32).collect::<Vec<_>>(), row);
                     round(&wide.iter().map(|&w| w as u16).collect::<Vec<_>>(), row);

@@ -317,13 +317,17 @@ fn cost_of<W: FloatWord, const COLUMNS: bool>(
     let mut beside = 0usize;
     let (mut total, mut counted, mut listed, mut filled, mut extra) =
         (0usize, 0usize, 0usize, 0usize, 0u64);
+    let mut last = (usize::MAX, None);
     for window in windows {
         let mut at = window.start + head;
         while at + W::BYTES <= window.end {
             let here = at;
             at += W::BYTES;
             total += 1;
-            let Some((mut value, error)) = map(here) else {
+            // The element before has mostly just been mapped.
+            let mapped = map(here);
+            let before = std::mem::replace(&mut last, (here, mapped));
+            let Some((mut value, error)) = mapped else {
                 if Some(W::load(&raw[here..here + W::BYTES], big)) == fill {
                     filled += 1;
                 } else {
@@ -346,7 +350,13 @@ fn cost_of<W: FloatWord, const COLUMNS: bool>(
                 taps.get()
             };
             for &(back, minus) in taps {
-                match map(here - back * W::BYTES) {
+                let there = here - back * W::BYTES;
+                let other = if there == before.0 {
+                    before.1
+                } else {
+                    map(there)
+                };
+                match other {
                     Some((other, _)) => {
                         value = if minus {
                             value.sub(other)
