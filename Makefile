@@ -4,7 +4,8 @@ CARGO ?= cargo
 SHALE := target/release/shale
 export CARGO
 
-.PHONY: all build demo test setup check unit e2e bench-codec bench-settle fuzz-codec fuzz-layout clean
+.PHONY: all build demo test setup check unit e2e bench-codec bench-settle \
+	fuzz-codec fuzz-layout miri-codec clean
 
 all: build
 
@@ -41,12 +42,17 @@ bench-settle: build
 
 # Needs a nightly toolchain and cargo-fuzz. SECONDS=3600 make fuzz-codec
 fuzz-codec:
-	cd codec && $(CARGO) +nightly fuzz run --fuzz-dir fuzz decode -- -max_len=8192 -max_total_time=$(or $(SECONDS),600)
+	cd codec && $(CARGO) +nightly fuzz run --fuzz-dir fuzz -O -a decode -- -max_len=8192 -max_total_time=$(or $(SECONDS),600)
+	cd codec && $(CARGO) +nightly fuzz run --fuzz-dir fuzz -O -a roundtrip -- -max_len=4096 -max_total_time=$(or $(SECONDS),600)
 
 # The same for the parsers of file formats. SECONDS=3600 make fuzz-layout
 fuzz-layout:
 	mkdir -p layout/fuzz/corpus/parse
 	cd layout && $(CARGO) +nightly fuzz run --fuzz-dir fuzz parse fuzz/corpus/parse tests/samples -- -max_len=30000 -max_total_time=$(or $(SECONDS),600)
+
+# Needs a nightly toolchain with Miri. The scalar code, without what calls C.
+miri-codec:
+	$(CARGO) +nightly miri test -p shale-codec --lib -- --skip every_coder --skip any_size --skip any_width --skip simd
 
 clean:
 	$(CARGO) clean

@@ -33,7 +33,9 @@ def speed(size, work):
         start = time.perf_counter()
         work()
         times.append(time.perf_counter() - start)
-    return size / 1e6 / statistics.median(times)
+    # As the `measure` example does.
+    pick = min if "BEST" in os.environ else statistics.median
+    return size / 1e6 / pick(times)
 
 
 def blosc(filters, level):

@@ -20,7 +20,7 @@ fi
 cargo build --release -q -p shale-codec --example measure
 target=${CARGO_TARGET_DIR:-target}
 pin=""
-command -v taskset >/dev/null && pin="taskset -c 0"
+command -v taskset >/dev/null && pin="taskset -c $(($(nproc) - 1))"
 $pin "$target/release/examples/measure" "$work/sets/manifest" "$seconds" > "$work/measure.tsv"
 $pin "$work/venv/bin/python" bench/codec/peers.py "$work/sets/manifest" "$seconds" > "$work/peers.tsv"
 "$work/venv/bin/python" bench/codec/table.py "$work/measure.tsv" "$work/peers.tsv"

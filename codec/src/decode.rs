@@ -5,7 +5,7 @@ use crate::checksum::hash64;
 use crate::decimal::FloatWord;
 use crate::exceptions::Exceptions;
 use crate::frame::{Directory, FrameHeader, NumberMap, Scheme, StreamEntry, parse_header};
-use crate::numeric::{Lane, Lanes, expand, with_lane};
+use crate::numeric::{Lane, Lanes, expand, expand_columns, is_local, with_lane};
 use crate::residual::{self, ResidualScratch};
 use crate::stream::{self, Coder, Filter, StreamDecoder};
 use crate::{Error, exceptions, shuffle, simd};
@@ -14,6 +14,8 @@ use crate::{Error, exceptions, shuffle, simd};
 pub struct Decoder {
     lanes: Lanes,
     work: Work,
+    /// A segment of which only a part is wanted.
+    whole: Vec<u8>,
 }
 
 /// Scratch memory that does not depend on the element's width.
@@ -45,13 +47,13 @@ impl Decoder {
                 excepted: Vec::new(),
                 exceptions: Exceptions::default(),
             },
+            whole: Vec::new(),
         }
     }
 
     /// Replaces the contents of `out` by the whole chunk, every checksum verified.
     pub fn decode(&mut self, frame: &[u8], out: &mut Vec<u8>) -> Result<FrameHeader, Error> {
-        out.clear();
-        let header = parse_header(frame)?;
+        let header = parse_header(frame).inspect_err(|_| out.clear())?;
         self.decode_part(&header, frame, 0, header.raw_len as usize, out)?;
         Ok(header)
     }
@@ -65,8 +67,7 @@ impl Decoder {
         len: usize,
         out: &mut Vec<u8>,
     ) -> Result<FrameHeader, Error> {
-        out.clear();
-        let header = parse_header(frame)?;
+        let header = parse_header(frame).inspect_err(|_| out.clear())?;
         self.decode_part(&header, frame, start, len, out)?;
         Ok(header)
     }
@@ -105,30 +106,26 @@ impl Decoder {
             .checked_add(len)
             .filter(|&end| end <= raw_len)
             .ok_or(outside)?;
-        let recipe = &directory.recipe;
-        if recipe.scheme == Scheme::Constant {
+        // What `out` held before is overwritten, not cleared first.
+        out.resize(len, 0);
+        let mut target = &mut out[..];
+        let mut next = |len: usize| -> Result<&mut [u8], Error> {
+            target
+                .split_off_mut(..len)
+                .ok_or(Error::Malformed("chunk of unexpected length"))
+        };
+        if directory.recipe.scheme == Scheme::Constant {
             if !directory.payload.is_empty() {
                 return Err(Error::Malformed("constant frame with a payload"));
             }
-            let width = directory.head.len();
-            out.extend(
-                directory
-                    .head
-                    .iter()
-                    .cycle()
-                    .skip(start % width)
-                    .take(width.min(len)),
-            );
-            while out.len() < len {
-                // Doubles; a whole number of elements until the last time.
-                out.extend_from_within(..out.len().min(len - out.len()));
-            }
+            repeat(directory.head, start, next(len)?);
             return Ok(());
         }
 
         let head = directory.head;
         if start < head.len() {
-            out.extend_from_slice(&head[start..end.min(head.len())]);
+            let part = &head[start..end.min(head.len())];
+            next(part.len())?.copy_from_slice(part);
         }
         let mut payload = directory.payload;
         let mut begin = head.len();
@@ -141,7 +138,7 @@ impl Decoder {
             let from = start.clamp(begin, begin + raw) - begin;
             let to = end.clamp(begin, begin + raw) - begin;
             if from < to {
-                self.segment(&directory, segment, stored, from, to, out)?;
+                self.segment(&directory, segment, stored, from, next(to - from)?)?;
             }
             begin += raw;
         }
@@ -151,33 +148,48 @@ impl Decoder {
         let tail_end = begin + directory.tail.len();
         if end > begin {
             let from = start.clamp(begin, tail_end) - begin;
-            out.extend_from_slice(&directory.tail[from..end - begin]);
+            let part = &directory.tail[from..end - begin];
+            next(part.len())?.copy_from_slice(part);
         }
-        if out.len() != len {
+        if !target.is_empty() {
             return Err(Error::Malformed("chunk of unexpected length"));
         }
         Ok(())
     }
 
-    /// Appends bytes `from..to` of one segment.
+    /// Fills `target` from byte `from` of a segment on.
     fn segment(
         &mut self,
         directory: &Directory<'_>,
         segment: usize,
         stored: &[u8],
         from: usize,
-        to: usize,
-        out: &mut Vec<u8>,
+        target: &mut [u8],
     ) -> Result<(), Error> {
         let raw = directory.segment_raw_len(segment);
-        let begin = out.len();
         if directory.recipe.scheme == Scheme::Verbatim {
             verify(directory, segment, stored)?;
-            out.extend_from_slice(&stored[from..to]);
+            target.copy_from_slice(&stored[from..from + target.len()]);
             return Ok(());
         }
-        out.resize(begin + raw, 0);
-        let target = &mut out[begin..];
+        if target.len() == raw {
+            return self.whole_segment(directory, segment, stored, target);
+        }
+        let mut whole = std::mem::take(&mut self.whole);
+        whole.resize(raw, 0);
+        let result = self.whole_segment(directory, segment, stored, &mut whole);
+        target.copy_from_slice(&whole[from..from + target.len()]);
+        self.whole = whole;
+        result
+    }
+
+    fn whole_segment(
+        &mut self,
+        directory: &Directory<'_>,
+        segment: usize,
+        stored: &[u8],
+        target: &mut [u8],
+    ) -> Result<(), Error> {
         let mut cursor = Cursor {
             directory,
             segment,
@@ -187,14 +199,14 @@ impl Decoder {
         let width = directory.recipe.width as usize;
         if directory.recipe.map == NumberMap::Bytes {
             let work = &mut self.work;
-            let n = raw / width;
+            let n = target.len() / width;
             if matches!(width, 2 | 4 | 8) {
                 let found = columns(&mut work.streams, &mut cursor, n, width, &mut work.columns)?;
                 with_lane!(self.lanes, width, lane => join_bytes(lane, &found, target));
             } else if width == 1 {
                 wide_columns(&mut work.streams, &mut cursor, n, target)?;
             } else {
-                work.columns.resize(raw, 0);
+                work.columns.resize(target.len(), 0);
                 wide_columns(&mut work.streams, &mut cursor, n, &mut work.columns)?;
                 shuffle::unshuffle(width, &work.columns, target);
             }
@@ -202,10 +214,27 @@ impl Decoder {
             let work = &mut self.work;
             with_lane!(self.lanes, width, lane => work.numbers(lane, &mut cursor, target))?;
         }
-        verify(directory, segment, target)?;
-        out.truncate(begin + to);
-        out.drain(begin..begin + from);
-        Ok(())
+        verify(directory, segment, target)
+    }
+}
+
+/// Fills `target` with an element over and over, from byte `start` of the series on.
+fn repeat(element: &[u8], start: usize, target: &mut [u8]) {
+    let width = element.len();
+    if let [byte] = element {
+        target.fill(*byte);
+        return;
+    }
+    let first = width.min(target.len());
+    for (i, to) in target[..first].iter_mut().enumerate() {
+        *to = element[(start + i) % width];
+    }
+    let mut done = first;
+    while done < target.len() {
+        // Doubles; a whole number of elements until the last time.
+        let len = done.min(target.len() - done);
+        target.copy_within(..len, done);
+        done += len;
     }
 }
 
@@ -313,8 +342,8 @@ impl Work {
     ) -> Result<(), Error> {
         let recipe = &cursor.directory.recipe;
         let n = raw.len() / W::BYTES;
-        lane.words.resize(n, W::default());
-        if recipe.scheme == Scheme::Residuals {
+        let mut found: [&[u8]; 8] = [&[]; 8];
+        let kept = if recipe.scheme == Scheme::Residuals {
             let (classes, coded) = cursor.next()?;
             stream::verify(&classes, coded)?;
             let (bits, extra) = cursor.next()?;
@@ -338,23 +367,24 @@ impl Work {
             } else {
                 residual::decode(coded, extra, row, &mut self.residuals, &mut lane.words)?;
             }
+            kept
         } else {
             // What the exceptions left over; checked against them later.
             let kept = cursor.peek_len()?;
             if kept > n {
                 return Err(Error::Malformed("column longer than its segment"));
             }
-            lane.words.resize(kept, W::default());
             if kept > 0 {
-                let found = columns(&mut self.streams, cursor, kept, W::BYTES, &mut self.columns)?;
-                simd::join_columns(&found, &mut lane.words);
+                let space = &mut self.columns;
+                found = columns(&mut self.streams, cursor, kept, W::BYTES, space)?;
             } else {
                 cursor.skip_empty(W::BYTES)?;
             }
-        }
+            kept
+        };
         let (entry, stored) = cursor.next()?;
         let errors = if recipe.map == NumberMap::Decimal {
-            lane.words.len()
+            kept
         } else {
             0
         };
@@ -366,6 +396,16 @@ impl Work {
         }
         self.excepted.resize(entry.raw_len as usize, 0);
         self.streams.decode(&entry, stored, &mut self.excepted)?;
+        if recipe.scheme == Scheme::Columns {
+            if kept == n && self.excepted.is_empty() && is_local(recipe) {
+                expand_columns(lane, recipe, &found, &self.side, raw);
+                return Ok(());
+            }
+            lane.words.resize(kept, W::default());
+            if kept > 0 {
+                simd::join_columns(&found, &mut lane.words);
+            }
+        }
         expand(
             lane,
             recipe,

@@ -11,7 +11,8 @@ use crate::fate::choose_fate;
 use crate::frame::{
     FrameMeta, HEADER_LEN, MAX_RAW_LEN, NumberMap, Recipe, Scheme, StreamEntry, directory_len,
 };
-use crate::numeric::{Lane, Lanes, Residue, reduce, with_lane};
+use crate::memory::Memory;
+use crate::numeric::{Lane, Lanes, Residue, is_local, reduce, reduce_columns, with_lane};
 use crate::pace::Pace;
 use crate::plan::{Plan, VERBATIM_SEGMENT, plan};
 use crate::residual::{self, ResidualScratch};
@@ -24,6 +25,7 @@ pub struct Encoder {
     work: Work,
     /// The rival of a full trial.
     rival: Vec<u8>,
+    memory: Memory,
     pace: Pace,
 }
 
@@ -57,6 +59,7 @@ impl Encoder {
                 extra: Vec::new(),
             },
             rival: Vec::new(),
+            memory: Memory::default(),
             pace: Pace::new(),
         }
     }
@@ -125,11 +128,14 @@ impl Encoder {
             frame.seal(meta, raw, out);
             return Ok(frame.summary);
         }
-        let (mut first, mut second) = plan(hint, effort, raw);
+        let (mut first, mut second) = self.memory.plan(hint, effort, raw);
+        if !first.suits(raw) || second.is_some_and(|second| !second.suits(raw)) {
+            (first, second) = plan(hint, effort, false, raw);
+        }
         if first.recipe.scheme == Scheme::Verbatim {
             return Ok(encode_verbatim(meta, raw, out));
         }
-        if effort == Effort::Dense {
+        if effort == Effort::Dense && !first.gaps {
             // The sample does not see long repeats; LZ4 does.
             let repeated = self.work.streams.lz4_len(raw, &mut self.rival);
             first.repeats = repeated < raw.len() / 10 * 9;
@@ -205,13 +211,20 @@ impl Work {
     ) -> Result<(), Error> {
         let width = plan.recipe.width as usize;
         let repeats = plan.repeats;
+        if plan.gaps {
+            let entry = self
+                .streams
+                .encode(Fate::Gaps, Filter::None, segment, out)?;
+            frame.stream(&entry, out);
+            return Ok(());
+        }
         if width == 1 {
             return self.encode_columns(frame, effort, repeats, segment, true, out);
         }
         let mut columns = std::mem::take(&mut self.columns);
         columns.resize(segment.len(), 0);
         if matches!(width, 2 | 4 | 8) {
-            with_lane!(lanes, width, lane => split_bytes(lane, segment, &mut columns));
+            with_lane!(lanes, width, lane => reduce_columns(lane, &plan.recipe, segment, &mut columns));
         } else {
             shuffle::shuffle(width, segment, &mut columns);
         }
@@ -255,6 +268,16 @@ impl Work {
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
         let recipe = &plan.recipe;
+        if recipe.scheme == Scheme::Columns
+            && is_local(recipe)
+            && recipe.map != NumberMap::Decimal
+            && plan.fill.is_none()
+        {
+            self.residue.clear();
+            self.columns.resize(segment.len(), 0);
+            reduce_columns(lane, recipe, segment, &mut self.columns);
+            return self.encode_split::<W>(frame, plan, effort, segment.len() / W::BYTES, out);
+        }
         reduce(lane, recipe, plan.fill, segment, &mut self.residue);
         if self.residue.excepted.len() > exceptions::max_len(segment.len()) {
             return Err(Error::Malformed("too many exceptions"));
@@ -276,37 +299,56 @@ impl Work {
                 .streams
                 .encode(Fate::Raw, Filter::None, &self.extra, out)?;
             frame.stream(&entry, out);
-        } else {
-            let mut columns = std::mem::take(&mut self.columns);
-            columns.resize(lane.words.len() * W::BYTES, 0);
-            simd::split_columns(&lane.words, &mut columns);
-            // When every element is an exception the columns are empty, but still there.
-            let n = lane.words.len();
-            let result = (0..W::BYTES).try_for_each(|i| {
-                let column = &columns[i * n..(i + 1) * n];
-                self.encode_columns(frame, effort, plan.repeats, column, false, out)
-            });
-            self.columns = columns;
-            result?;
+            return self.encode_residue(frame, plan, effort, out);
         }
+        let n = lane.words.len();
+        self.columns.resize(n * W::BYTES, 0);
+        simd::split_columns(&lane.words, n, 0, &mut self.columns);
+        self.encode_split::<W>(frame, plan, effort, n, out)
+    }
+
+    /// Codes columns of `n` bytes and what is beside them.
+    fn encode_split<W: FloatWord>(
+        &mut self,
+        frame: &mut Draft,
+        plan: &Plan,
+        effort: Effort,
+        n: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let columns = std::mem::take(&mut self.columns);
+        // When every element is an exception the columns are empty, but still there.
+        let result = (0..W::BYTES).try_for_each(|i| {
+            let column = &columns[i * n..(i + 1) * n];
+            self.encode_columns(frame, effort, plan.repeats, column, false, out)
+        });
+        self.columns = columns;
+        result?;
+        self.encode_residue(frame, plan, effort, out)
+    }
+
+    fn encode_residue(
+        &mut self,
+        frame: &mut Draft,
+        plan: &Plan,
+        effort: Effort,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
         let errors = std::mem::take(&mut self.residue.errors);
         let result = self.encode_columns(frame, effort, plan.repeats, &errors, false, out);
         self.residue.errors = errors;
         result?;
-        let level = if effort == Effort::Dense { 9 } else { 1 };
-        let entry =
-            self.streams
-                .encode(Fate::Zstd(level), Filter::None, &self.residue.excepted, out)?;
+        let fate = match effort {
+            Effort::Dense => Fate::Zstd(9),
+            Effort::Fast => Fate::Quick,
+            _ => Fate::Zstd(1),
+        };
+        let entry = self
+            .streams
+            .encode(fate, Filter::None, &self.residue.excepted, out)?;
         frame.stream(&entry, out);
         Ok(())
     }
-}
-
-/// Bytes to columns by way of words.
-fn split_bytes<W: FloatWord>(lane: &mut Lane<W>, bytes: &[u8], columns: &mut [u8]) {
-    lane.words.resize(bytes.len() / W::BYTES, W::default());
-    simd::load_all(bytes, false, &mut lane.words);
-    simd::split_columns(&lane.words, columns);
 }
 
 fn encode_verbatim(meta: &FrameMeta, raw: &[u8], out: &mut Vec<u8>) -> FrameSummary {

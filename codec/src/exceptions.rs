@@ -56,9 +56,9 @@ impl Exceptions {
         };
         let one = elements(first, 1);
         let same = self.runs.iter().all(|&(start, len)| {
-            elements(start, len)
-                .chunks_exact(W::BYTES)
-                .fold(true, |same, element| same & (element == one))
+            // Each like the one before it.
+            let run = elements(start, len);
+            run[..W::BYTES] == *one && run[W::BYTES..] == run[..run.len() - W::BYTES]
         });
         out.push(u8::from(same));
         let listed: &[(u32, u32)] = if same { &[(first, 1)] } else { &self.runs };
@@ -156,21 +156,27 @@ impl Exceptions {
 
     /// Puts the listed elements into `raw`, a segment's raw bytes.
     pub(crate) fn apply<W: Word>(&self, values: &[u8], big: bool, raw: &mut [u8]) {
+        let target =
+            |(start, len): (u32, u32)| start as usize * W::BYTES..(start + len) as usize * W::BYTES;
         let mut listed = values
             .chunks_exact(W::BYTES)
             .map(|bytes| W::load(bytes, false));
         // A list of one is meant for all.
-        let same = if values.len() == W::BYTES {
-            listed.next()
-        } else {
-            None
-        };
-        for &(start, len) in &self.runs {
-            let target = &mut raw[start as usize * W::BYTES..(start + len) as usize * W::BYTES];
-            for to in target.chunks_exact_mut(W::BYTES) {
-                if let Some(word) = same.or_else(|| listed.next()) {
-                    word.store(to, big);
+        if values.len() == W::BYTES {
+            let mut element = [0; 8];
+            if let Some(word) = listed.next() {
+                word.store(&mut element[..W::BYTES], big);
+            }
+            for &run in &self.runs {
+                for to in raw[target(run)].chunks_exact_mut(W::BYTES) {
+                    to.copy_from_slice(&element[..W::BYTES]);
                 }
+            }
+            return;
+        }
+        for &run in &self.runs {
+            for (to, word) in raw[target(run)].chunks_exact_mut(W::BYTES).zip(&mut listed) {
+                word.store(to, big);
             }
         }
     }

@@ -8,11 +8,14 @@ use crate::stream::{Fate, Filter};
 /// Bits per byte above which coding a column does not pay.
 const RAW: f32 = 7.7;
 
+/// The same where speed matters more: a fifth off one column is not worth
+/// the time of coding it.
+const FAST_RAW: f32 = 6.2;
+
 /// Below, one bit per symbol is too much, and finding matches is worth it.
 const REPETITIVE: f32 = 0.8;
 
-/// Zstd levels for columns that deserve a match finder.
-const FAST_LEVEL: i32 = -3;
+/// Zstd level for columns that deserve a match finder and have the time.
 const DENSE_LEVEL: i32 = 5;
 
 /// Decides by the entropy of a part of the column.
@@ -32,7 +35,12 @@ pub(crate) fn choose_fate(
     let mut delta = [0u32; 256];
     let windows = 8;
     let step = (column.len() / windows).max(1);
-    let len = if effort == Effort::Dense { 1024 } else { 256 };
+    let len = match effort {
+        Effort::Dense => 1024,
+        // The many columns of records are short.
+        _ if column.len() < 32 << 10 => 128,
+        _ => 256,
+    };
     let mut flat = 0;
     for window in column.chunks(step) {
         let window = &window[..window.len().min(len)];
@@ -58,11 +66,12 @@ pub(crate) fn choose_fate(
     let fate = match effort {
         Effort::Fast | Effort::Balanced if few_runs => Fate::Runs,
         Effort::Dense if repeats || least < 3.0 => Fate::Zstd(DENSE_LEVEL),
+        Effort::Fast if least > FAST_RAW => Fate::Raw,
         _ if least > RAW => Fate::Raw,
         Effort::Balanced if least < 4.0 || flat > 1 => Fate::Zstd(1),
         // Gaps in what is otherwise noise: the quickest way across both.
         Effort::Fast if flat > 1 && least > 3.0 => Fate::Lz4,
-        Effort::Fast if least < REPETITIVE || flat > 1 => Fate::Zstd(FAST_LEVEL),
+        Effort::Fast if least < REPETITIVE || flat > 1 => Fate::Quick,
         _ => Fate::Entropy,
     };
     (

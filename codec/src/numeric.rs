@@ -6,6 +6,7 @@ use crate::decimal::{self, FloatWord};
 use crate::exceptions::Exceptions;
 use crate::frame::{NumberMap, Predictor, Recipe};
 use crate::predict::{self, Taps};
+use crate::real::Slope;
 use crate::simd;
 
 /// Elements per step of a pipeline.
@@ -65,6 +66,14 @@ pub(crate) struct Residue {
     pub(crate) excepted: Vec<u8>,
 }
 
+impl Residue {
+    /// Nothing beside the residuals.
+    pub(crate) fn clear(&mut self) {
+        self.errors.clear();
+        self.excepted.clear();
+    }
+}
+
 /// Turns a segment into residuals, left in the lane.
 pub(crate) fn reduce<W: FloatWord>(
     lane: &mut Lane<W>,
@@ -77,7 +86,13 @@ pub(crate) fn reduce<W: FloatWord>(
     let big = recipe.big_endian;
     lane.words.resize(n, W::default());
     simd::load_all(segment, big, &mut lane.words);
-    residue.errors.clear();
+    residue.clear();
+    if recipe.map == NumberMap::Real {
+        lane.spare.resize(n, W::default());
+        simd::real_residuals(Slope::new(recipe), &lane.words, &mut lane.spare);
+        std::mem::swap(&mut lane.words, &mut lane.spare);
+        return;
+    }
     let words = &mut lane.words[..];
     let flags = &mut residue.flags;
     flags.clear();
@@ -86,7 +101,7 @@ pub(crate) fn reduce<W: FloatWord>(
         simd::flag_equal(words, W::from_u64(fill), flags);
     }
     match recipe.map {
-        NumberMap::Bytes | NumberMap::Integer => {}
+        NumberMap::Bytes | NumberMap::Integer | NumberMap::Real => {}
         NumberMap::Ordered => simd::flip_all(words),
         NumberMap::Decimal => {
             residue.errors.resize(n, 0);
@@ -104,17 +119,62 @@ pub(crate) fn reduce<W: FloatWord>(
         .exceptions
         .write::<W>(segment, big, &mut residue.excepted);
     smooth_over(recipe, &residue.exceptions, words, &mut residue.errors);
-    predict::residuals(
-        recipe.predictor,
-        recipe.row,
-        recipe.plane,
-        words,
-        &mut lane.spare,
-    );
+    if recipe.predictor == Predictor::Delta {
+        lane.spare.resize(n, W::default());
+        simd::zigzag_delta(words, W::default(), &mut lane.spare);
+        std::mem::swap(&mut lane.words, &mut lane.spare);
+    } else {
+        predict::residuals(
+            recipe.predictor,
+            recipe.row,
+            recipe.plane,
+            words,
+            &mut lane.spare,
+        );
+    }
     // The zeros that stand for exceptions need not be stored.
     residue.exceptions.close_up(&mut lane.words);
     if recipe.map == NumberMap::Decimal {
         residue.exceptions.close_up(&mut residue.errors);
+    }
+}
+
+/// [`reduce`] straight into columns, where nothing but the element before takes
+/// part in the prediction and nothing can be an exception.
+pub(crate) fn reduce_columns<W: FloatWord>(
+    lane: &mut Lane<W>,
+    recipe: &Recipe,
+    segment: &[u8],
+    columns: &mut [u8],
+) {
+    let n = segment.len() / W::BYTES;
+    if lane.words.len() < PIECE {
+        lane.words.resize(PIECE, W::default());
+    }
+    if lane.spare.len() < PIECE {
+        lane.spare.resize(PIECE, W::default());
+    }
+    let mut before = W::default();
+    for (piece, segment) in segment.chunks(PIECE * W::BYTES).enumerate() {
+        let len = segment.len() / W::BYTES;
+        let (words, spare) = (&mut lane.words[..len], &mut lane.spare[..len]);
+        simd::load_all(segment, recipe.big_endian, words);
+        if recipe.map == NumberMap::Ordered {
+            simd::flip_all(words);
+        }
+        let done: &[W] = match (recipe.map, recipe.predictor) {
+            (NumberMap::Bytes, _) => words,
+            (_, Predictor::Delta) => {
+                simd::zigzag_delta(words, before, spare);
+                before = words.last().copied().unwrap_or(before);
+                spare
+            }
+            _ => {
+                simd::zigzag_all(words);
+                words
+            }
+        };
+        simd::split_columns(done, n, piece * PIECE, columns);
     }
 }
 
@@ -127,6 +187,10 @@ fn smooth_over<W: FloatWord>(
     errors: &mut [u8],
 ) {
     let row = recipe.row as usize;
+    let (plane, reach) = match recipe.predictor {
+        Predictor::Cube => (recipe.plane as usize, recipe.plane as usize + row + 1),
+        _ => (row, row + 1),
+    };
     let taps = Taps::new(predict::strides(recipe.predictor, recipe.row, recipe.plane));
     for &(start, len) in &exceptions.runs {
         let (start, end) = (start as usize, (start + len) as usize);
@@ -142,19 +206,31 @@ fn smooth_over<W: FloatWord>(
                 };
                 words[start..end].fill(before);
             }
-            Predictor::Plane if start > row => {
-                let mut west = words[start - 1];
-                let (before, these) = words.split_at_mut(start);
-                let head = (end - start).min(row);
-                for (word, pair) in these[..head]
-                    .iter_mut()
-                    .zip(before[start - row - 1..].windows(2))
-                {
-                    west = west.add(pair[1]).sub(pair[0]);
-                    *word = west;
+            Predictor::Row if start >= row && row > 0 => {
+                for at in (start..end).step_by(row) {
+                    words.copy_within(at - row..at - row + row.min(end - at), at);
                 }
-                for at in start + head..end {
-                    words[at] = taps.predict(words, at);
+            }
+            Predictor::Plane | Predictor::Cube if start >= reach && row > 0 && plane >= row => {
+                // No block is longer than a row, so that all but the west is in place.
+                for at in (start..end).step_by(row) {
+                    let mut west = words[at - 1];
+                    let (before, these) = words.split_at_mut(at);
+                    let these = &mut these[..row.min(end - at)];
+                    let steps = |back: usize| before[at - back - 1..].windows(2);
+                    if recipe.predictor == Predictor::Plane {
+                        for (word, n) in these.iter_mut().zip(steps(row)) {
+                            west = west.add(n[1].sub(n[0]));
+                            *word = west;
+                        }
+                    } else {
+                        let others = steps(row).zip(steps(plane)).zip(steps(plane + row));
+                        for (word, ((n, p), pn)) in these.iter_mut().zip(others) {
+                            let step = n[1].sub(n[0]).add(p[1].sub(p[0])).sub(pn[1].sub(pn[0]));
+                            west = west.add(step);
+                            *word = west;
+                        }
+                    }
                 }
             }
             _ => {
@@ -176,6 +252,14 @@ pub(crate) fn expand<W: FloatWord>(
     raw: &mut [u8],
 ) -> Result<(), Error> {
     let n = raw.len() / W::BYTES;
+    if recipe.map == NumberMap::Real {
+        if !excepted.is_empty() || lane.words.len() != n {
+            return Err(Error::Malformed("reals with exceptions"));
+        }
+        simd::real_restore(Slope::new(recipe), &mut lane.words);
+        simd::store_all(&lane.words, recipe.big_endian, raw);
+        return Ok(());
+    }
     let values = exceptions.read::<W>(excepted, n)?;
     exceptions.spread(&mut lane.words, n)?;
     if recipe.map == NumberMap::Decimal {
@@ -190,23 +274,65 @@ pub(crate) fn expand<W: FloatWord>(
     // In pieces that stay in the innermost cache from one step to the next.
     for (piece, words) in words.chunks_mut(PIECE).enumerate() {
         if fused {
-            simd::undo_delta(words, &mut sum);
+            W::scan::<true>(words, &mut sum);
         }
-        match recipe.map {
-            NumberMap::Bytes | NumberMap::Integer => {}
-            NumberMap::Ordered => simd::flip_all(words),
-            NumberMap::Decimal => {
-                let errors = &errors[piece * PIECE..][..words.len()];
-                simd::join_decimals(words, decimal::scale(recipe.scale), errors);
-            }
-        }
-        let begin = piece * PIECE * W::BYTES;
-        simd::store_all(
-            words,
-            recipe.big_endian,
-            &mut raw[begin..begin + words.len() * W::BYTES],
-        );
+        finish(recipe, piece, words, errors, raw);
     }
     exceptions.apply::<W>(values, recipe.big_endian, raw);
     Ok(())
+}
+
+/// Whether [`expand_columns`] can take the place of [`expand`], and
+/// [`reduce_columns`] that of [`reduce`] if there are no exceptions.
+pub(crate) fn is_local(recipe: &Recipe) -> bool {
+    matches!(recipe.predictor, Predictor::None | Predictor::Delta)
+}
+
+/// [`expand`] straight from columns, where there are no exceptions and nothing
+/// but the element before takes part in the prediction.
+pub(crate) fn expand_columns<W: FloatWord>(
+    lane: &mut Lane<W>,
+    recipe: &Recipe,
+    columns: &[&[u8]; 8],
+    errors: &[u8],
+    raw: &mut [u8],
+) {
+    let n = raw.len() / W::BYTES;
+    if lane.words.len() < PIECE {
+        lane.words.resize(PIECE, W::default());
+    }
+    let mut sum = W::default();
+    for (piece, begin) in (0..n).step_by(PIECE).enumerate() {
+        let end = n.min(begin + PIECE);
+        let words = &mut lane.words[..end - begin];
+        let part: [&[u8]; 8] = std::array::from_fn(|b| columns[b].get(begin..end).unwrap_or(&[]));
+        simd::join_columns(&part, words);
+        if recipe.predictor == Predictor::Delta {
+            W::scan::<true>(words, &mut sum);
+        } else {
+            simd::unzigzag_all(words);
+        }
+        finish(recipe, piece, words, errors, raw);
+    }
+}
+
+/// Numbers to raw bytes, one piece.
+fn finish<W: FloatWord>(
+    recipe: &Recipe,
+    piece: usize,
+    words: &mut [W],
+    errors: &[u8],
+    raw: &mut [u8],
+) {
+    match recipe.map {
+        NumberMap::Bytes | NumberMap::Integer | NumberMap::Real => {}
+        NumberMap::Ordered => simd::flip_all(words),
+        NumberMap::Decimal => {
+            let errors = &errors[piece * PIECE..][..words.len()];
+            simd::join_decimals(words, decimal::scale(recipe.scale), errors);
+        }
+    }
+    let begin = piece * PIECE * W::BYTES;
+    let raw = &mut raw[begin..begin + words.len() * W::BYTES];
+    simd::store_all(words, recipe.big_endian, raw);
 }

@@ -5,8 +5,9 @@ use std::ops::Range;
 
 use crate::decimal::FloatWord;
 use crate::frame::{NumberMap, Predictor, Recipe, Scheme, stream_count};
+use crate::real;
 use crate::sample::{Windows, column_cost, decimal_scales, fill_value, numeric_cost};
-use crate::{ByteOrder, Effort, ElementKind, Hint};
+use crate::{ByteOrder, Effort, ElementKind, Hint, simd};
 
 /// Raw bytes of a verbatim segment: what a small read has to check.
 pub(crate) const VERBATIM_SEGMENT: usize = 128 << 10;
@@ -24,16 +25,45 @@ pub(crate) struct Plan {
     pub(crate) cost: f32,
     /// Long repeats have been seen.
     pub(crate) repeats: bool,
+    /// Noise with gaps: nothing but the gaps is to be had.
+    pub(crate) gaps: bool,
+}
+
+impl Plan {
+    /// Whether it can be carried out on a chunk.
+    pub(crate) fn suits(&self, raw: &[u8]) -> bool {
+        let big = self.recipe.big_endian;
+        match (self.recipe.map, self.recipe.width) {
+            (NumberMap::Real, 4) => is_tame::<u32>(raw, big),
+            (NumberMap::Real, _) => is_tame::<u64>(raw, big),
+            _ => true,
+        }
+    }
+
+    /// The same for a chunk of another length.
+    pub(crate) fn fitted(mut self, raw_len: usize, effort: Effort) -> Self {
+        let width = self.recipe.width as usize;
+        self.recipe.tail = (raw_len % width) as u8;
+        self.recipe.segment_len = segment_len(raw_len, width, effort) as u32;
+        self
+    }
 }
 
 /// Decides what to do with a chunk. The second plan, if any, may turn out
-/// better and is worth a full trial if there is time.
-pub(crate) fn plan(hint: &Hint<'_>, effort: Effort, raw: &[u8]) -> (Plan, Option<Plan>) {
+/// better and is worth a full trial if there is time. With `reals`, floats may
+/// be predicted as floats, for which the caller has to see that all are tame.
+pub(crate) fn plan(
+    hint: &Hint<'_>,
+    effort: Effort,
+    reals: bool,
+    raw: &[u8],
+) -> (Plan, Option<Plan>) {
     let verbatim = Plan {
         recipe: Recipe::verbatim(VERBATIM_SEGMENT as u32),
         fill: None,
         cost: 8.0,
         repeats: false,
+        gaps: false,
     };
     match effort {
         Effort::None => return (verbatim, None),
@@ -45,10 +75,20 @@ pub(crate) fn plan(hint: &Hint<'_>, effort: Effort, raw: &[u8]) -> (Plan, Option
         return (bytes_plan(raw, 1, effort, 0.0), None);
     }
     let windows = match effort {
+        Effort::Fast if raw.len() < 512 << 10 => Windows::new(raw.len(), 6, 768),
         Effort::Fast => Windows::new(raw.len(), 6, 1024),
         Effort::Balanced => Windows::new(raw.len(), 6, 2048),
         _ => Windows::new(raw.len(), 12, 2048),
     };
+    if let Some(between) = Windows::between_gaps(raw)
+        && View::guess(raw, &between).is_none()
+    {
+        let plan = Plan {
+            gaps: true,
+            ..bytes_plan(raw, 1, effort, 0.0)
+        };
+        return (plan, None);
+    }
     let view = match View::find(hint, raw, &windows) {
         Some(view) => view,
         None => return (verbatim, None),
@@ -62,6 +102,7 @@ pub(crate) fn plan(hint: &Hint<'_>, effort: Effort, raw: &[u8]) -> (Plan, Option
         windows: &windows,
         effort,
         view: &view,
+        reals: reals && effort != Effort::Fast,
         best: None,
     };
     match view.width {
@@ -75,6 +116,19 @@ pub(crate) fn plan(hint: &Hint<'_>, effort: Effort, raw: &[u8]) -> (Plan, Option
         Some(numeric) => (bytes, Some(numeric)),
         None => (bytes, None),
     }
+}
+
+/// Whether no sum of a few elements overflows.
+fn is_tame<W: FloatWord>(raw: &[u8], big: bool) -> bool {
+    const PIECE: usize = 1024;
+    let mut words = [W::default(); PIECE];
+    let mut tame = true;
+    for piece in raw.chunks(PIECE * W::BYTES) {
+        let words = &mut words[..piece.len() / W::BYTES];
+        simd::load_all(piece, big, words);
+        simd::all_tame(words, &mut tame);
+    }
+    tame
 }
 
 /// How the chunk's bytes are looked at.
@@ -162,6 +216,7 @@ struct Search<'a> {
     windows: &'a [Range<usize>],
     effort: Effort,
     view: &'a View<'a>,
+    reals: bool,
     best: Option<Plan>,
 }
 
@@ -203,13 +258,34 @@ impl Search<'_> {
                 });
             }
         }
+        if self.reals && float && fill.is_none() {
+            self.run_reals::<W>();
+        }
+    }
+
+    /// Floats predicted as floats, if it is worth the slower decoding.
+    fn run_reals<W: FloatWord>(&mut self) {
+        let before = self.best;
+        self.each_predictor(|search, predictor, row, plane| {
+            if real::predicts(predictor) {
+                search.consider::<W>(NumberMap::Real, 0, predictor, row, plane, None);
+            }
+        });
+        if let (Some(before), Some(now)) = (before, self.best)
+            && now.cost > before.cost * 0.995
+        {
+            self.best = Some(before);
+        }
     }
 
     fn each_predictor(&mut self, mut consider: impl FnMut(&mut Self, Predictor, usize, usize)) {
         if self.effort != Effort::Fast {
             consider(self, Predictor::None, 0, 0);
         }
-        let elements = self.raw.len() / self.view.width;
+        // Neighbours in another segment are of no use.
+        let width = self.view.width;
+        let segment = segment_len(self.raw.len(), width, self.effort);
+        let elements = self.raw.len().min(segment) / width;
         // Distances between neighbours along each dimension but the fastest.
         let mut strides = [0; 3];
         let mut found = 0;
@@ -253,16 +329,14 @@ impl Search<'_> {
         recipe.row = row as u32;
         recipe.plane = plane as u32;
         recipe.tail = (self.raw.len() % W::BYTES) as u8;
-        let cost = numeric_cost::<W>(self.raw, self.windows, &recipe, fill);
-        let (scheme, bits) = match self.effort {
-            Effort::Fast => (Scheme::Columns, cost.columns),
-            _ => (Scheme::Residuals, cost.residuals),
+        recipe.scheme = match self.effort {
+            Effort::Fast => Scheme::Columns,
+            _ => Scheme::Residuals,
         };
-        let cost = bits / W::BYTES as f32;
+        let cost = numeric_cost::<W>(self.raw, self.windows, &recipe, fill) / W::BYTES as f32;
         if self.best.is_some_and(|best| best.cost <= cost) || !cost.is_finite() {
             return cost;
         }
-        recipe.scheme = scheme;
         recipe.streams = stream_count(&recipe) as u8;
         recipe.segment_len = segment_len(self.raw.len(), W::BYTES, self.effort) as u32;
         self.best = Some(Plan {
@@ -270,6 +344,7 @@ impl Search<'_> {
             fill,
             cost,
             repeats: false,
+            gaps: false,
         });
         cost
     }
@@ -290,6 +365,7 @@ fn bytes_plan(raw: &[u8], width: usize, effort: Effort, cost: f32) -> Plan {
         fill: None,
         cost,
         repeats: false,
+        gaps: false,
     }
 }
 

@@ -109,11 +109,7 @@ pub(crate) fn restore<W: Word>(predictor: Predictor, row: u32, plane: u32, words
         match stride {
             0 => {}
             1 => {
-                let mut sum = W::default();
-                for word in words.iter_mut() {
-                    sum = sum.add(*word);
-                    *word = sum;
-                }
+                W::scan::<false>(words, &mut W::default());
             }
             _ => {
                 let mut at = stride;

@@ -1,31 +1,48 @@
 //! Range coding of classes by static tables, one per context.
 //!
-//! Two interleaved rANS states of 32 bits that are renewed 16 bits at a time;
-//! probabilities are multiples of 1/2048. The blob:
+//! The classes are cut into eight lanes of equal and even length, lane k
+//! holding those from k times that length on; up to fifteen are left over.
+//! Every lane has a rANS state of 64 bits of its own, renewed 32 bits at a time
+//! from words that all share; probabilities are multiples of 1/2048. A decoder
+//! takes two classes of each lane in turn and then renews its state, so that
+//! eight chains of dependences run side by side, and at last the left-over
+//! ones, one of each lane in turn. The blob:
 //!
 //! | size | field |
 //! |---|---|
 //! | 1 | number of contexts, 1 to 8 |
 //! | 2 each | thresholds between the contexts, one less than their number |
 //! | per context | first and last symbol, then the frequency of each between them as LEB128 |
-//! | 8 | the two states |
-//! | rest | 16-bit words |
+//! | 64 | the states |
+//! | rest | 32-bit words |
+//!
+//! The context of a class is the number of thresholds that the sum of two
+//! neighbours reaches: the class before and the one a row before, both in the
+//! same lane. For the first row of a lane, made even, the class before counts
+//! twice; the first of a lane has zeros before it, and the left-over ones as well.
 #![forbid(unsafe_code)]
 
-use crate::Error;
+use crate::{Error, simd};
 
 const PRECISION: u32 = 11;
 const TOTAL: u32 = 1 << PRECISION;
-const LOW: u32 = 1 << 16;
-const MAX_CONTEXTS: usize = 8;
+/// States are at least this, and less than 2^32 times as much.
+const LOW: u64 = 1 << 31;
+pub(crate) const MAX_CONTEXTS: usize = 8;
+/// Chains that are decoded side by side.
+pub(crate) const LANES: usize = 8;
 /// Distance of the second neighbour where no row length is known.
-pub(crate) const NO_ROW: usize = 4;
+const NO_ROW: usize = 2;
+/// What twice as many contexts have to gain.
+const WORTH: f64 = 1.003;
 /// Sums of two classes.
-const SUMS: usize = 512;
+pub(crate) const SUMS: usize = 512;
 
 /// A partition of the sums of two neighbouring classes.
 pub(crate) struct Contexts {
     map: [u8; SUMS],
+    /// Where the slots of the context of a sum begin.
+    bases: [u16; SUMS],
     thresholds: [u16; MAX_CONTEXTS - 1],
     len: usize,
 }
@@ -41,7 +58,10 @@ impl Contexts {
         };
         let mut counts = [0u32; SUMS];
         if far < classes.len() {
-            for (a, b) in classes[far - 2..classes.len() - 2].iter().zip(classes) {
+            // A part is enough to see how the sums lie.
+            let step = if classes.len() < 65_536 { 1 } else { 5 };
+            let pairs = classes[far - 1..classes.len() - 1].iter().zip(classes);
+            for (a, b) in pairs.step_by(step) {
                 counts[*a as usize + *b as usize] += 1;
             }
         }
@@ -72,27 +92,96 @@ impl Contexts {
         }
         Contexts {
             map,
+            bases: map.map(|context| u16::from(context) << PRECISION),
             thresholds,
             len,
         }
     }
 
-    /// The context of every class: the class two before it, not the one just
-    /// before, so that two independent chains can be decoded side by side, and
-    /// the class `far` before it.
+    /// Halves their number as long as next to nothing is lost by it: fewer
+    /// tables stay in the innermost cache.
+    fn merge(&mut self, counts: &mut Vec<[u32; 256]>, assigned: &mut [u8]) {
+        let cost = |counts: &[u32; 256]| -> f64 {
+            let total: u32 = counts.iter().sum();
+            let plogp = |count: u32| f64::from(count) * f64::from(count.max(1)).log2();
+            // The table itself costs about nine bits per class.
+            let used = counts.iter().filter(|&&count| count > 0).count();
+            plogp(total) - counts.iter().map(|&count| plogp(count)).sum::<f64>() + 9.0 * used as f64
+        };
+        let mut shift = 0;
+        while counts.len() > 1 {
+            let joined = |pair: &[[u32; 256]]| -> [u32; 256] {
+                std::array::from_fn(|i| pair.iter().map(|counts| counts[i]).sum())
+            };
+            let before: f64 = counts.iter().map(cost).sum();
+            let after: f64 = counts.chunks(2).map(|pair| cost(&joined(pair))).sum();
+            if after > before * WORTH {
+                break;
+            }
+            let len = counts.len().div_ceil(2);
+            for i in 0..len {
+                let end = counts.len().min(2 * i + 2);
+                counts[i] = joined(&counts[2 * i..end]);
+            }
+            counts.truncate(len);
+            shift += 1;
+        }
+        if shift > 0 {
+            let mut thresholds = [0; MAX_CONTEXTS - 1];
+            for (i, to) in thresholds[..counts.len() - 1].iter_mut().enumerate() {
+                *to = self.thresholds[((i + 1) << shift) - 1];
+            }
+            *self = Self::from_thresholds(thresholds, counts.len());
+            for context in assigned {
+                *context >>= shift;
+            }
+        }
+    }
+
+    /// The context of every class.
     pub(crate) fn assign(&self, classes: &[u8], far: usize, contexts: &mut Vec<u8>) {
         contexts.clear();
         contexts.resize(classes.len(), self.map[0]);
-        let start = far.min(classes.len());
-        for at in 2..start {
-            contexts[at] = self.map[classes[at - 2] as usize * 2];
+        let lane = lane_len(classes.len());
+        if lane == 0 {
+            return;
         }
-        if start < classes.len() {
-            let west = &classes[start - 2..];
-            for ((to, a), b) in contexts[start..].iter_mut().zip(west).zip(classes) {
-                *to = self.map[*a as usize + *b as usize];
+        let lanes = contexts
+            .chunks_exact_mut(lane)
+            .zip(classes.chunks_exact(lane));
+        for (contexts, classes) in lanes.take(LANES) {
+            let start = first_row(far, lane);
+            for (to, west) in contexts[1..].iter_mut().zip(&classes[..start - 1]) {
+                *to = self.map[*west as usize * 2];
+            }
+            if start < lane {
+                let west = &classes[start - 1..];
+                let north = &classes[start - far..];
+                for ((to, west), north) in contexts[start..].iter_mut().zip(west).zip(north) {
+                    *to = self.map[*west as usize + *north as usize];
+                }
             }
         }
+    }
+}
+
+/// Classes of a lane.
+pub(crate) fn lane_len(classes: usize) -> usize {
+    (classes / LANES) & !1
+}
+
+/// Classes of a lane that have no second neighbour.
+fn first_row(far: usize, lane: usize) -> usize {
+    far.next_multiple_of(2).min(lane)
+}
+
+/// How far back the second neighbour is.
+pub(crate) fn second_neighbour(row: usize, classes: usize) -> usize {
+    // Where rows are as long as lanes hardly any class would have one.
+    if row >= 2 && row <= classes / LANES / 4 {
+        row
+    } else {
+        NO_ROW
     }
 }
 
@@ -100,47 +189,102 @@ impl Contexts {
 #[derive(Default)]
 pub(crate) struct Scratch {
     counts: Vec<[u32; 256]>,
+    spare: Vec<[u32; 256]>,
     steps: Vec<[Step; 256]>,
     slots: Vec<u32>,
-    words: Vec<u16>,
+    words: Vec<u32>,
 }
 
 /// What encoding a symbol does to a state.
 #[derive(Clone, Copy, Default)]
-struct Step {
+pub(crate) struct Step {
+    /// One over the frequency: a division by multiplication and shift.
+    reciprocal: u64,
     frequency: u32,
     start: u32,
-    /// 2^shift over the frequency, rounded up: a division by multiplication.
-    reciprocal: u64,
+    shift: u32,
+}
+
+impl Step {
+    pub(crate) fn new(frequency: u32, start: u32) -> Self {
+        if frequency == 1 {
+            // The product below is one less than the state; the start makes up for it.
+            return Step {
+                reciprocal: u64::MAX,
+                frequency,
+                start: start + TOTAL - 1,
+                shift: 0,
+            };
+        }
+        // Exact for states below 2^63: rounded up, the reciprocal is too large
+        // by less than 2^log parts in 2^(log + 63).
+        let log = frequency.next_power_of_two().ilog2();
+        Step {
+            reciprocal: (1u128 << (log + 63)).div_ceil(u128::from(frequency)) as u64,
+            frequency,
+            start,
+            shift: log - 1,
+        }
+    }
+
+    #[inline(always)]
+    fn apply(&self, state: u64) -> u64 {
+        let product = u128::from(state) * u128::from(self.reciprocal);
+        let quotient = (product >> 64) as u64 >> self.shift;
+        let remainder = state.wrapping_sub(quotient.wrapping_mul(u64::from(self.frequency)));
+        (quotient << PRECISION)
+            .wrapping_add(remainder)
+            .wrapping_add(u64::from(self.start))
+    }
 }
 
 /// Appends the blob of `classes`.
 pub(crate) fn encode(
-    contexts: &Contexts,
+    contexts: &mut Contexts,
     classes: &[u8],
-    assigned: &[u8],
+    assigned: &mut [u8],
     scratch: &mut Scratch,
     out: &mut Vec<u8>,
 ) {
     let counts = &mut scratch.counts;
     counts.clear();
-    counts.resize(contexts.len, [0; 256]);
-    for (&class, &context) in classes.iter().zip(assigned) {
-        counts[context as usize][class as usize] += 1;
+    counts.resize(MAX_CONTEXTS, [0; 256]);
+    // Two sets of counters, so that equal neighbours do not wait for each other.
+    let spare = &mut scratch.spare;
+    spare.clear();
+    spare.resize(MAX_CONTEXTS, [0; 256]);
+    let mut pairs = classes
+        .as_chunks::<2>()
+        .0
+        .iter()
+        .zip(assigned.as_chunks::<2>().0);
+    for (class, context) in &mut pairs {
+        counts[context[0] as usize & 7][class[0] as usize] += 1;
+        spare[context[1] as usize & 7][class[1] as usize] += 1;
     }
+    if let (Some(&class), Some(&context), 1) = (classes.last(), assigned.last(), classes.len() % 2)
+    {
+        counts[context as usize & 7][class as usize] += 1;
+    }
+    for (count, more) in counts.iter_mut().flatten().zip(spare.iter().flatten()) {
+        *count += more;
+    }
+    counts.truncate(contexts.len);
+    contexts.merge(counts, assigned);
+    let assigned = &*assigned;
     out.push(contexts.len as u8);
     for threshold in &contexts.thresholds[..contexts.len - 1] {
         out.extend_from_slice(&threshold.to_le_bytes());
     }
     let steps = &mut scratch.steps;
     steps.clear();
-    for counts in counts.iter_mut() {
+    steps.resize(MAX_CONTEXTS, [Step::default(); 256]);
+    for (counts, table) in counts.iter_mut().zip(steps.iter_mut()) {
         normalise(counts);
         let first = counts.iter().position(|&c| c > 0).unwrap_or(0);
         let last = counts.iter().rposition(|&c| c > 0).unwrap_or(0);
         out.push(first as u8);
         out.push(last as u8);
-        let mut table = [Step::default(); 256];
         let mut start = 0;
         for symbol in first..=last {
             let frequency = counts[symbol];
@@ -151,41 +295,65 @@ pub(crate) fn encode(
                 out.push(frequency as u8);
             }
             if frequency > 0 {
-                // Exact for every state below 2^32: the error of the rounded-up
-                // reciprocal stays under one in 2^43 / 2^11.
-                let reciprocal = (1u64 << 43).div_ceil(u64::from(frequency));
-                table[symbol] = Step {
-                    frequency,
-                    start,
-                    reciprocal,
-                };
+                table[symbol] = Step::new(frequency, start);
             }
             start += frequency;
         }
-        steps.push(table);
     }
+    let steps: &[[Step; 256]; MAX_CONTEXTS] = match steps.first_chunk() {
+        Some(steps) => steps,
+        None => return,
+    };
 
     let words = &mut scratch.words;
-    words.clear();
-    let mut states = [LOW; 2];
-    for at in (0..classes.len()).rev() {
-        let step = &steps[assigned[at] as usize & 7][classes[at] as usize];
-        let mut state = states[at & 1];
-        if u64::from(state) >= u64::from(step.frequency) << (32 - PRECISION) {
-            words.push(state as u16);
-            state >>= 16;
-        }
-        let quotient = ((u128::from(state) * u128::from(step.reciprocal)) >> 43) as u32;
-        let remainder = state.wrapping_sub(quotient.wrapping_mul(step.frequency));
-        states[at & 1] = (quotient << PRECISION) + remainder + step.start;
-    }
+    let mut states = [LOW; LANES];
+    simd::encode_rows(steps, classes, assigned, &mut states, words);
     for state in states {
         out.extend_from_slice(&state.to_le_bytes());
     }
-    out.reserve(words.len() * 2);
+    out.reserve(words.len() * 4);
     for word in words.iter().rev() {
         out.extend_from_slice(&word.to_le_bytes());
     }
+}
+
+/// Encodes the classes, last to first.
+#[inline(always)]
+pub(crate) fn encode_rows(
+    steps: &[[Step; 256]; MAX_CONTEXTS],
+    classes: &[u8],
+    assigned: &[u8],
+    states: &mut [u64; LANES],
+    words: &mut Vec<u32>,
+) {
+    let at = |at: usize| &steps[assigned[at] as usize & 7][classes[at] as usize];
+    let lane = lane_len(classes.len());
+    // At most one word for every two classes, and for each that is left over.
+    words.resize(classes.len() / 2 + 2 * LANES, 0);
+    let mut used = 0;
+    let mut renew = |state: &mut u64, limit: u64| {
+        // Without a branch: which way it goes, nobody can predict.
+        let full = u64::from(*state >= limit);
+        words[used] = *state as u32;
+        used += full as usize;
+        *state >>= 32 * full;
+    };
+    for i in (lane * LANES..classes.len()).rev() {
+        let state = &mut states[i % LANES];
+        let step = at(i);
+        renew(state, u64::from(step.frequency) << (63 - PRECISION));
+        *state = step.apply(*state);
+    }
+    for pair in (0..lane).step_by(2).rev() {
+        for (k, state) in states.iter_mut().enumerate().rev() {
+            let i = k * lane + pair;
+            let (first, second) = (at(i), at(i + 1));
+            let frequency = u64::from(first.frequency) * u64::from(second.frequency);
+            renew(state, frequency << (63 - 2 * PRECISION));
+            *state = first.apply(second.apply(*state));
+        }
+    }
+    words.truncate(used);
 }
 
 /// Scales counts to a sum of [`TOTAL`], none of them to zero.
@@ -217,12 +385,13 @@ fn normalise(counts: &mut [u32; 256]) {
     }
 }
 
-/// Fills `classes` from a blob.
+/// Fills `rows` from a blob: one class of every lane after the other, lane by
+/// lane in turn, then the left-over ones.
 pub(crate) fn decode(
     blob: &[u8],
     far: usize,
     scratch: &mut Scratch,
-    classes: &mut [u8],
+    rows: &mut [u8],
 ) -> Result<(), Error> {
     const SHORT: Error = Error::Malformed("class tables end early");
     let mut rest = blob;
@@ -241,7 +410,7 @@ pub(crate) fn decode(
     }
     let contexts = Contexts::from_thresholds(thresholds, len);
     let slots = &mut scratch.slots;
-    slots.resize(MAX_CONTEXTS * TOTAL as usize, 0);
+    slots.resize(SLOTS, 0);
     for table in slots.chunks_exact_mut(TOTAL as usize).take(len) {
         let first = byte()?;
         let last = byte()?;
@@ -255,7 +424,7 @@ pub(crate) fn decode(
                 .get_mut(start as usize..(start + frequency) as usize)
                 .ok_or(Error::Malformed("frequencies exceed their sum"))?;
             for (offset, slot) in range.iter_mut().enumerate() {
-                *slot = u32::from(symbol) | (frequency - 1) << 8 | (offset as u32) << 20;
+                *slot = u32::from(symbol) | frequency << 8 | (offset as u32) << 20;
             }
             start += frequency;
         }
@@ -263,94 +432,148 @@ pub(crate) fn decode(
             return Err(Error::Malformed("frequencies fall short of their sum"));
         }
     }
-    let (states, words) = rest.split_at_checked(8).ok_or(SHORT)?;
-    let states = [
-        u32::from_le_bytes([states[0], states[1], states[2], states[3]]),
-        u32::from_le_bytes([states[4], states[5], states[6], states[7]]),
-    ];
-
-    let slots = slots.as_slice();
-    let map = &contexts.map;
-    let mut at = 0;
-    let mut step = |state: &mut u32, context: u8| -> u8 {
-        let slot = slots[((context as usize & 7) << PRECISION) | (*state & (TOTAL - 1)) as usize];
-        // Cannot overflow: frequency is at most 2^11 and the state's upper part below 2^21.
-        let next = (((slot >> 8) & 0xFFF) + 1) * (*state >> PRECISION) + (slot >> 20);
-        // Both outcomes are computed: which one it is, nobody can predict.
-        let word = match words.get(at..at + 2) {
-            Some(word) => u32::from(word[0]) | u32::from(word[1]) << 8,
-            None => 0,
-        };
-        let renew = next < LOW;
-        *state = if renew { (next << 16) | word } else { next };
-        at += usize::from(renew) * 2;
-        slot as u8
+    let (bytes, mut words) = rest.split_at_checked(8 * LANES).ok_or(SHORT)?;
+    let mut states = [0u64; LANES];
+    for (state, bytes) in states.iter_mut().zip(bytes.as_chunks().0) {
+        *state = u64::from_le_bytes(*bytes);
+    }
+    let Some(slots) = slots.first_chunk::<SLOTS>() else {
+        return Err(SHORT);
     };
-    let n = classes.len();
-    let start = far.min(n);
-    let [mut even, mut odd] = states;
-    // The two classes before, of either chain.
-    let mut west = [0u8; 2];
-    for (i, class) in classes[..start].iter_mut().enumerate() {
-        let state = if i & 1 == 0 { &mut even } else { &mut odd };
-        let context = map[west[i & 1] as usize * 2];
-        *class = step(state, context);
-        west[i & 1] = *class;
+    let bases = &contexts.bases;
+    let (rows, left_over) = rows.split_at_mut(lane_len(rows.len()) * LANES);
+    simd::decode_rows(bases, slots, far, &mut states, &mut words, rows);
+    for (i, class) in left_over.iter_mut().enumerate() {
+        let state = &mut states[i % LANES];
+        (*class, *state) = step(slots, *state, bases[0]);
+        if *state < LOW {
+            let (word, rest) = words.split_first_chunk::<4>().ok_or(SHORT)?;
+            *state = *state << 32 | u64::from(u32::from_le_bytes(*word));
+            words = rest;
+        }
     }
-    let mut i = start;
-    if far == NO_ROW && n > NO_ROW {
-        let mut before = [classes[0], classes[1]];
-        let mut pairs = classes[start..].chunks_exact_mut(2);
-        for pair in &mut pairs {
-            let first = map[west[0] as usize + before[0] as usize];
-            let second = map[west[1] as usize + before[1] as usize];
-            before = west;
-            west[0] = step(&mut even, first);
-            west[1] = step(&mut odd, second);
-            pair[0] = west[0];
-            pair[1] = west[1];
-        }
-        if let [class] = pairs.into_remainder() {
-            *class = step(&mut even, map[west[0] as usize + before[0] as usize]);
-        }
-        i = n;
-    }
-    while i < n {
-        // No longer than the distance, so that `north` is always decoded already.
-        let len = (far & !1).min(n - i);
-        let (done, todo) = classes.split_at_mut(i);
-        let north = &done[i - far..];
-        let mut pairs = todo[..len].chunks_exact_mut(2);
-        let mut norths = north.chunks_exact(2);
-        if i & 1 == 1 {
-            // The pair begins with the odd chain.
-            std::mem::swap(&mut even, &mut odd);
-            west.swap(0, 1);
-        }
-        for (pair, north) in (&mut pairs).zip(&mut norths) {
-            let first = map[west[0] as usize + north[0] as usize];
-            let second = map[west[1] as usize + north[1] as usize];
-            west[0] = step(&mut even, first);
-            west[1] = step(&mut odd, second);
-            pair[0] = west[0];
-            pair[1] = west[1];
-        }
-        if let [class] = pairs.into_remainder() {
-            *class = step(&mut even, map[west[0] as usize + north[len - 1] as usize]);
-        }
-        if i & 1 == 1 {
-            std::mem::swap(&mut even, &mut odd);
-            west.swap(0, 1);
-        }
-        i += len;
-    }
-    let coded_len = words.len();
-    let words = words.get(at..).unwrap_or(&[]);
-    let states = [even, odd];
-    if at > coded_len || !words.is_empty() || states != [LOW; 2] {
+    if !words.is_empty() || states != [LOW; LANES] {
         return Err(Error::Malformed("classes do not end where they should"));
     }
     Ok(())
+}
+
+/// Decodes whole lanes.
+#[inline(always)]
+pub(crate) fn decode_rows(
+    bases: &[u16; SUMS],
+    slots: &[u32; SLOTS],
+    far: usize,
+    states: &mut [u64; LANES],
+    words: &mut &[u8],
+    rows: &mut [u8],
+) {
+    let mut west = [0u8; LANES];
+    if bases.last() == Some(&0) {
+        // One context: no neighbour needs to be looked at.
+        for pair in rows.as_chunks_mut().0 {
+            step_all::<NONE>(bases, slots, states, &west, &ALONE, pair, words);
+        }
+        return;
+    }
+    let lane = rows.len() / LANES;
+    let start = first_row(far, lane);
+    for pair in rows[..start * LANES].as_chunks_mut().0 {
+        step_all::<WEST>(bases, slots, states, &west, &ALONE, pair, words);
+        west.copy_from_slice(&pair[LANES..]);
+    }
+    if far == NO_ROW {
+        // The pair before is the north of the next.
+        let (before, these) = rows.split_at_mut(start * LANES);
+        let mut north = before.last_chunk().copied().unwrap_or(ALONE);
+        for pair in these.as_chunks_mut().0 {
+            step_all::<BOTH>(bases, slots, states, &west, &north, pair, words);
+            west.copy_from_slice(&pair[LANES..]);
+            north = *pair;
+        }
+        return;
+    }
+    let mut done = start;
+    while done < lane {
+        // No longer than the distance, so that `north` is always decoded already.
+        let len = (far & !1).min(lane - done);
+        let (before, these) = rows.split_at_mut(done * LANES);
+        let north = before[(done - far) * LANES..].as_chunks().0;
+        for (pair, north) in these[..len * LANES].as_chunks_mut().0.iter_mut().zip(north) {
+            step_all::<BOTH>(bases, slots, states, &west, north, pair, words);
+            west.copy_from_slice(&pair[LANES..]);
+        }
+        done += len;
+    }
+}
+
+/// More than are used, so that no index needs a check.
+pub(crate) const SLOTS: usize = 1 << 16;
+
+/// Two rows of lanes.
+type Pair = [u8; 2 * LANES];
+const ALONE: Pair = [0; 2 * LANES];
+
+/// Neighbours that take part in the context.
+const NONE: u8 = 0;
+const WEST: u8 = 1;
+const BOTH: u8 = 2;
+
+/// A class off a state, and the state behind it, not renewed yet. `base` is
+/// where the slots of the context begin.
+#[inline(always)]
+fn step(slots: &[u32; SLOTS], state: u64, base: u16) -> (u8, u64) {
+    let slot = slots[usize::from(base | state as u16 & (TOTAL as u16 - 1))];
+    // Of hostile states only the low bits are wrong.
+    let next = u64::from((slot >> 8) & 0xFFF)
+        .wrapping_mul(state >> PRECISION)
+        .wrapping_add(u64::from(slot >> 20));
+    (slot as u8, next)
+}
+
+/// Two classes off every state. Behind the last word there are zeros, which a
+/// state that ends where it should never takes.
+#[inline(always)]
+fn step_all<const NEIGHBOURS: u8>(
+    bases: &[u16; SUMS],
+    slots: &[u32; SLOTS],
+    states: &mut [u64; LANES],
+    west: &[u8; LANES],
+    north: &Pair,
+    pair: &mut Pair,
+    words: &mut &[u8],
+) {
+    let mut spare = [0; 4 * LANES];
+    let next: &[u8; 4 * LANES] = match words.first_chunk() {
+        Some(next) => next,
+        None => {
+            spare[..words.len()].copy_from_slice(words);
+            &spare
+        }
+    };
+    let base = |west: u8, north: u8| match NEIGHBOURS {
+        NONE => 0,
+        WEST => bases[west as usize * 2],
+        _ => bases[west as usize + north as usize],
+    };
+    // Row by row, so that what is independent lies close together.
+    let (upper, lower) = pair.split_at_mut(LANES);
+    for k in 0..LANES {
+        (upper[k], states[k]) = step(slots, states[k], base(west[k], north[k]));
+    }
+    for k in 0..LANES {
+        (lower[k], states[k]) = step(slots, states[k], base(upper[k], north[LANES + k]));
+    }
+    let mut used = 0;
+    for state in states.iter_mut() {
+        let at = (used & (LANES - 1)) * 4;
+        let word = u32::from_le_bytes([next[at], next[at + 1], next[at + 2], next[at + 3]]);
+        // Without a branch: which way it goes, nobody can predict.
+        let renew = u64::from(*state < LOW);
+        *state = *state << (32 * renew) | u64::from(word) & renew.wrapping_neg();
+        used += renew as usize;
+    }
+    *words = words.get(used * 4..).unwrap_or(&[]);
 }
 
 #[cfg(test)]

@@ -6,8 +6,10 @@ use std::sync::OnceLock;
 
 use crate::decimal;
 use crate::decimal::FloatWord;
-use crate::frame::{NumberMap, Predictor, Recipe};
+use crate::frame::{NumberMap, Predictor, Recipe, Scheme};
+use crate::gaps;
 use crate::predict;
+use crate::real::Slope;
 use crate::residual;
 
 /// Sums of c * log2(c) are all that an entropy needs of its counts.
@@ -82,6 +84,34 @@ impl Windows {
     }
 }
 
+impl Windows {
+    /// Windows that lie between gaps, if much of the chunk is gaps.
+    pub(crate) fn between_gaps(raw: &[u8]) -> Option<Self> {
+        const PAGE: usize = 4096;
+        let pages = raw.len() / PAGE;
+        let is_gap = |page: usize| gaps::is_gap(&raw[page * PAGE + PAGE / 2..]);
+        let gaps = (0..pages).filter(|&page| is_gap(page)).count();
+        if pages < 8 || gaps * 8 < pages {
+            return None;
+        }
+        let wanted = MAX_WINDOWS.min(pages - gaps);
+        // Few windows have to be longer to tell noise from the rest.
+        let len = if wanted < 8 { 1920 } else { 960 };
+        let mut windows = Windows {
+            ranges: [const { 0..0 }; MAX_WINDOWS],
+            len: 0,
+        };
+        for (i, page) in (0..pages).filter(|&page| !is_gap(page)).enumerate() {
+            if windows.len < wanted && i * wanted >= windows.len * (pages - gaps) {
+                let at = page * PAGE + PAGE / 2;
+                windows.ranges[windows.len] = at..at + len;
+                windows.len += 1;
+            }
+        }
+        (windows.len > 0).then_some(windows)
+    }
+}
+
 impl Deref for Windows {
     type Target = [Range<usize>];
 
@@ -93,39 +123,63 @@ impl Deref for Windows {
 /// Bits per byte of the sample split into columns of `width`, each plain or
 /// byte-delta, whichever is less; and the entropies of first and last column.
 pub(crate) fn column_cost(raw: &[u8], windows: &[Range<usize>], width: usize) -> (f32, f32, f32) {
-    let mut sum = 0.0;
-    let mut ends = [0.0; 2];
-    for column in 0..width {
-        let mut plain = [0u32; 256];
-        let mut delta = [0u32; 256];
-        for window in windows {
-            let mut before = 0u8;
-            for &byte in raw[window.clone()].iter().skip(column).step_by(width) {
-                plain[byte as usize] += 1;
-                delta[byte.wrapping_sub(before) as usize] += 1;
-                before = byte;
+    match width {
+        1 => columns_of::<1>(raw, windows, 0, 1),
+        2 => columns_of::<2>(raw, windows, 0, 2),
+        4 => columns_of::<4>(raw, windows, 0, 4),
+        8 => columns_of::<8>(raw, windows, 0, 8),
+        _ => {
+            // Four columns of a record at a time.
+            let mut sum = 0.0;
+            let (mut first, mut last) = (0.0, 0.0);
+            for at in (0..width).step_by(4) {
+                let part = width.min(at + 4) - at;
+                let (cost, head, tail) = match part {
+                    4 => columns_of::<4>(raw, windows, at, width),
+                    3 => columns_of::<3>(raw, windows, at, width),
+                    2 => columns_of::<2>(raw, windows, at, width),
+                    _ => columns_of::<1>(raw, windows, at, width),
+                };
+                sum += cost * part as f32;
+                if at == 0 {
+                    first = head;
+                }
+                last = tail;
             }
-        }
-        let plain = entropy(&plain);
-        let cost = plain.min(entropy(&delta));
-        sum += cost;
-        if column == 0 {
-            ends[0] = plain;
-        }
-        if column == width - 1 {
-            ends[1] = plain;
+            (sum / width as f32, first, last)
         }
     }
-    (sum / width as f32, ends[0], ends[1])
 }
 
-/// What a numeric transform costs, in bits per element.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Cost {
-    /// Byte-columns with an order-0 coder each.
-    pub(crate) columns: f32,
-    /// Classes and extra bits.
-    pub(crate) residuals: f32,
+/// [`column_cost`] of the `N` columns from `at` on.
+fn columns_of<const N: usize>(
+    raw: &[u8],
+    windows: &[Range<usize>],
+    at: usize,
+    width: usize,
+) -> (f32, f32, f32) {
+    let mut plain = [[0u32; 256]; N];
+    let mut delta = [[0u32; 256]; N];
+    for window in windows {
+        let mut before = [0u8; N];
+        for element in raw[window.clone()].chunks_exact(width) {
+            let Some(bytes) = element.get(at..).and_then(|e| e.first_chunk::<N>()) else {
+                continue;
+            };
+            for column in 0..N {
+                plain[column][bytes[column] as usize] += 1;
+                delta[column][bytes[column].wrapping_sub(before[column]) as usize] += 1;
+            }
+            before = *bytes;
+        }
+    }
+    let mut sum = 0.0;
+    let mut ends = [0.0; N];
+    for column in 0..N {
+        ends[column] = entropy(&plain[column]);
+        sum += ends[column].min(entropy(&delta[column]));
+    }
+    (sum / N as f32, ends[0], ends[N - 1])
 }
 
 /// The value that fills gaps, if the sample has one: exactly repeated, often.
@@ -209,20 +263,38 @@ pub(crate) fn decimal_scales<W: FloatWord>(
     found
 }
 
-/// Estimates a recipe on the sample.
+/// Estimates a recipe on the sample, in bits per element: as byte-columns with
+/// an order-0 coder each or as classes and extra bits, whichever its scheme says.
 pub(crate) fn numeric_cost<W: FloatWord>(
     raw: &[u8],
     windows: &[Range<usize>],
     recipe: &Recipe,
     fill: Option<u64>,
-) -> Cost {
+) -> f32 {
+    if recipe.scheme == Scheme::Columns {
+        cost_of::<W, true>(raw, windows, recipe, fill)
+    } else {
+        cost_of::<W, false>(raw, windows, recipe, fill)
+    }
+}
+
+fn cost_of<W: FloatWord, const COLUMNS: bool>(
+    raw: &[u8],
+    windows: &[Range<usize>],
+    recipe: &Recipe,
+    fill: Option<u64>,
+) -> f32 {
     let big = recipe.big_endian;
     let head = recipe.head as usize;
     let scale = decimal::scale(recipe.scale);
     let fill = fill.map(W::from_u64);
     let strides = predict::strides(recipe.predictor, recipe.row, recipe.plane);
     let taps = predict::Taps::new(strides);
-    let reach = taps.get().iter().map(|tap| tap.0).max().unwrap_or(0);
+    let slope = Slope::new(recipe);
+    let reach = match recipe.map {
+        NumberMap::Real => slope.reach(),
+        _ => taps.get().iter().map(|tap| tap.0).max().unwrap_or(0),
+    };
 
     let map = |at: usize| -> Option<(W, u8)> {
         let word = W::load(&raw[at..at + W::BYTES], big);
@@ -230,7 +302,7 @@ pub(crate) fn numeric_cost<W: FloatWord>(
             return None;
         }
         match recipe.map {
-            NumberMap::Bytes | NumberMap::Integer => Some((word, 0)),
+            NumberMap::Bytes | NumberMap::Integer | NumberMap::Real => Some((word, 0)),
             NumberMap::Ordered => Some((word.flip(), 0)),
             NumberMap::Decimal => {
                 let (integer, error, ok) = word.split(scale);
@@ -245,13 +317,17 @@ pub(crate) fn numeric_cost<W: FloatWord>(
     let mut beside = 0usize;
     let (mut total, mut counted, mut listed, mut filled, mut extra) =
         (0usize, 0usize, 0usize, 0usize, 0u64);
+    let mut last = (usize::MAX, None);
     for window in windows {
         let mut at = window.start + head;
         while at + W::BYTES <= window.end {
             let here = at;
             at += W::BYTES;
             total += 1;
-            let Some((mut value, error)) = map(here) else {
+            // The element before has mostly just been mapped.
+            let mapped = map(here);
+            let before = std::mem::replace(&mut last, (here, mapped));
+            let Some((mut value, error)) = mapped else {
                 if Some(W::load(&raw[here..here + W::BYTES], big)) == fill {
                     filled += 1;
                 } else {
@@ -264,8 +340,23 @@ pub(crate) fn numeric_cost<W: FloatWord>(
                 continue;
             }
             let mut sound = true;
-            for &(back, minus) in taps.get() {
-                match map(here - back * W::BYTES) {
+            if recipe.map == NumberMap::Real {
+                let before = |back: usize| W::load(&raw[here - back * W::BYTES..][..W::BYTES], big);
+                value = value.flip().sub(slope.predict(before).flip());
+            }
+            let taps = if recipe.map == NumberMap::Real {
+                &[]
+            } else {
+                taps.get()
+            };
+            for &(back, minus) in taps {
+                let there = here - back * W::BYTES;
+                let other = if there == before.0 {
+                    before.1
+                } else {
+                    map(there)
+                };
+                match other {
                     Some((other, _)) => {
                         value = if minus {
                             value.sub(other)
@@ -294,20 +385,20 @@ pub(crate) fn numeric_cost<W: FloatWord>(
                 value.zigzag()
             };
             let residual = residual.to_u64();
-            for (b, counts) in columns.iter_mut().take(W::BYTES).enumerate() {
-                counts[(residual >> (8 * b)) as u8 as usize] += 1;
+            if COLUMNS {
+                for (b, counts) in columns.iter_mut().take(W::BYTES).enumerate() {
+                    counts[(residual >> (8 * b)) as u8 as usize] += 1;
+                }
+            } else {
+                let (class, bits) = residual::class_of(residual);
+                classes[class as usize] += 1;
+                extra += u64::from(bits);
             }
-            let (class, bits) = residual::class_of(residual);
-            classes[class as usize] += 1;
-            extra += u64::from(bits);
             counted += 1;
         }
     }
     if counted < 16 {
-        return Cost {
-            columns: f32::INFINITY,
-            residuals: f32::INFINITY,
-        };
+        return f32::INFINITY;
     }
     let share = |part: usize| part as f32 / total as f32;
     let kept = share(total - listed - filled);
@@ -319,10 +410,10 @@ pub(crate) fn numeric_cost<W: FloatWord>(
         };
     // Beside a gap the prediction is worse than the sample shows.
     let aside = aside + share(beside) * 3.0;
-    let per_column: f32 = columns.iter().take(W::BYTES).map(entropy).sum();
-    let per_class = entropy(&classes) + extra as f32 / counted as f32;
-    Cost {
-        columns: per_column * kept + aside,
-        residuals: per_class * kept + aside,
-    }
+    let bits = if COLUMNS {
+        columns.iter().take(W::BYTES).map(entropy).sum()
+    } else {
+        entropy(&classes) + extra as f32 / counted as f32
+    };
+    bits * kept + aside
 }

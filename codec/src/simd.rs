@@ -6,15 +6,20 @@
 //! The baseline copy is the scalar twin that the tests compare with.
 #![allow(unsafe_code)]
 
-/// Defines a kernel: `name` picks a copy at run time, `name::baseline` is the twin.
+/// Defines a kernel: `name` picks a copy at run time, `name::baseline` is the
+/// twin. Table look-ups do better without vectors: gathering is slow.
 macro_rules! kernel {
-    ($(#[$doc:meta])* fn $name:ident<$word:ident: $bound:path>($($arg:ident: $type:ty),* $(,)?) $body:block) => {
+    ($(#[$doc:meta])* fn $($rest:tt)*) => {
+        kernel! { with "avx2,bmi1,bmi2,lzcnt"; $(#[$doc])* fn $($rest)* }
+    };
+    (with $features:literal; $(#[$doc:meta])* fn $name:ident $(<$word:ident: $bound:path>)? ($($arg:ident: $type:ty),* $(,)?) $body:block) => {
         $(#[$doc])*
         #[inline]
-        pub(crate) fn $name<$word: $bound>($($arg: $type),*) {
+        #[allow(clippy::too_many_arguments)]
+        pub(crate) fn $name $(<$word: $bound>)? ($($arg: $type),*) {
             #[cfg(all(target_arch = "x86_64", not(miri)))]
-            if std::arch::is_x86_feature_detected!("avx2") {
-                // SAFETY: the processor has just been asked for AVX2.
+            if has_wide() {
+                // SAFETY: the processor has just been asked for all of it.
                 return unsafe { $name::wide($($arg),*) };
             }
             $name::baseline($($arg),*)
@@ -25,20 +30,33 @@ macro_rules! kernel {
             use super::*;
 
             #[inline(always)]
-            pub(crate) fn baseline<$word: $bound>($($arg: $type),*) $body
+            #[allow(clippy::too_many_arguments)]
+            pub(crate) fn baseline $(<$word: $bound>)? ($($arg: $type),*) $body
 
             /// # Safety
-            /// The processor must have AVX2.
+            /// The processor must have what [`has_wide`] asks for.
             #[cfg(all(target_arch = "x86_64", not(miri)))]
-            #[target_feature(enable = "avx2")]
-            pub(super) unsafe fn wide<$word: $bound>($($arg: $type),*) {
+            #[target_feature(enable = $features)]
+            #[allow(clippy::too_many_arguments)]
+            pub(super) unsafe fn wide $(<$word: $bound>)? ($($arg: $type),*) {
                 baseline($($arg),*)
             }
         }
     };
 }
 
+/// Whether the processor has the vectors and bit operations of the wide copies.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+#[inline]
+fn has_wide() -> bool {
+    use std::arch::is_x86_feature_detected as has;
+    has!("avx2") && has!("bmi1") && has!("bmi2") && has!("lzcnt")
+}
+
 use crate::decimal::FloatWord;
+use crate::rans;
+use crate::real;
+use crate::residual::{self, BitReader};
 use crate::word::Word;
 
 /// Words per step: what is read once and written to every column stays in the
@@ -46,19 +64,33 @@ use crate::word::Word;
 const BLOCK: usize = 1024;
 
 kernel! {
-    /// Splits words into byte-columns, the least significant byte first.
-    fn split_columns<W: Word>(words: &[W], columns: &mut [u8]) {
-        let n = words.len();
+    /// Splits words into byte-columns of length `n`, the least significant byte
+    /// first; the words go to place `at` of each column.
+    fn split_columns<W: Word>(words: &[W], n: usize, at: usize, columns: &mut [u8]) {
         if n == 0 {
             return;
         }
         for (block, words) in words.chunks(BLOCK).enumerate() {
             for (b, column) in columns.chunks_exact_mut(n).enumerate() {
-                let column = &mut column[block * BLOCK..][..words.len()];
+                let column = &mut column[at + block * BLOCK..][..words.len()];
                 for (to, word) in column.iter_mut().zip(words) {
                     *to = word.byte(b);
                 }
             }
+        }
+    }
+}
+
+kernel! {
+    /// Zigzagged differences between neighbours; the first has `before` before it.
+    fn zigzag_delta<W: Word>(words: &[W], before: W, out: &mut [W]) {
+        let n = words.len();
+        if n == 0 {
+            return;
+        }
+        out[0] = words[0].sub(before).zigzag();
+        for ((to, this), before) in out[1..n].iter_mut().zip(&words[1..]).zip(&words[..n - 1]) {
+            *to = this.sub(*before).zigzag();
         }
     }
 }
@@ -70,15 +102,129 @@ kernel! {
     }
 }
 
-kernel! {
-    /// Zigzagged first differences to numbers, going on from `sum`.
-    fn undo_delta<W: Word>(words: &mut [W], sum: &mut W) {
-        let mut before = *sum;
-        for word in words {
-            before = before.add(word.unzigzag());
-            *word = before;
+/// Running sums, for which the compiler finds no vector form by itself.
+pub(crate) trait Scan: Sized {
+    /// Replaces differences, zigzagged if `ZIGZAG`, by their sums, going on from `sum`.
+    fn scan<const ZIGZAG: bool>(words: &mut [Self], sum: &mut Self);
+}
+
+fn scan_baseline<W: Word, const ZIGZAG: bool>(words: &mut [W], sum: &mut W) {
+    let mut before = *sum;
+    for word in words {
+        before = before.add(if ZIGZAG { word.unzigzag() } else { *word });
+        *word = before;
+    }
+    *sum = before;
+}
+
+/// Sums within a vector by doubling distances, then across its halves; only
+/// the carry from vector to vector is a chain.
+macro_rules! scan {
+    ($type:ty, $wide:ident, $add:ident, $sub:ident, $half:expr, $one:expr, [$($shift:literal),*]) => {
+        impl Scan for $type {
+            #[inline]
+            fn scan<const ZIGZAG: bool>(words: &mut [Self], sum: &mut Self) {
+                #[cfg(all(target_arch = "x86_64", not(miri)))]
+                if has_wide() {
+                    // SAFETY: the processor has just been asked for AVX2.
+                    return unsafe { $wide::<ZIGZAG>(words, sum) };
+                }
+                scan_baseline::<$type, ZIGZAG>(words, sum);
+            }
         }
-        *sum = before;
+
+        /// # Safety
+        /// The processor must have AVX2.
+        #[cfg(all(target_arch = "x86_64", not(miri)))]
+        #[target_feature(enable = "avx2")]
+        unsafe fn $wide<const ZIGZAG: bool>(words: &mut [$type], sum: &mut $type) {
+            use std::arch::x86_64::*;
+            const BYTES: i8 = size_of::<$type>() as i8;
+            const COUNT: usize = 32 / BYTES as usize;
+            let mut spread = [0i8; 32];
+            for (i, to) in spread.iter_mut().enumerate() {
+                *to = 16 - BYTES + (i as i8 & (BYTES - 1));
+            }
+            // SAFETY: the array is as long as the vector.
+            let last = unsafe { _mm256_loadu_si256(spread.as_ptr().cast()) };
+            let upper = _mm256_set_epi64x(-1, -1, 0, 0);
+            let mut start = [*sum; COUNT];
+            // SAFETY: the array is as long as the vector.
+            let mut carry = unsafe { _mm256_loadu_si256(start.as_ptr().cast()) };
+            let mut vectors = words.chunks_exact_mut(COUNT);
+            for vector in &mut vectors {
+                // SAFETY: the piece is as long as the vector.
+                let mut x = unsafe { _mm256_loadu_si256(vector.as_ptr().cast()) };
+                if ZIGZAG {
+                    let sign = $sub(_mm256_setzero_si256(), _mm256_and_si256(x, $one));
+                    x = _mm256_xor_si256($half(x), sign);
+                }
+                $(x = $add(x, _mm256_slli_si256::<$shift>(x));)*
+                // The sum of either half all over it; and the halves exchanged.
+                let ends = _mm256_shuffle_epi8(x, last);
+                let swapped = _mm256_permute4x64_epi64::<0b01_00_11_10>(ends);
+                x = $add(x, $add(carry, _mm256_and_si256(swapped, upper)));
+                carry = $add(carry, $add(ends, swapped));
+                // SAFETY: the piece is as long as the vector.
+                unsafe { _mm256_storeu_si256(vector.as_mut_ptr().cast(), x) };
+            }
+            // SAFETY: the array is as long as the vector.
+            unsafe { _mm256_storeu_si256(start.as_mut_ptr().cast(), carry) };
+            *sum = start[0];
+            scan_baseline::<$type, ZIGZAG>(vectors.into_remainder(), sum);
+        }
+    };
+}
+
+scan!(
+    u8,
+    scan_8,
+    _mm256_add_epi8,
+    _mm256_sub_epi8,
+    |x| _mm256_and_si256(_mm256_srli_epi16::<1>(x), _mm256_set1_epi8(0x7F)),
+    _mm256_set1_epi8(1),
+    [1, 2, 4, 8]
+);
+scan!(
+    u16,
+    scan_16,
+    _mm256_add_epi16,
+    _mm256_sub_epi16,
+    |x| _mm256_srli_epi16::<1>(x),
+    _mm256_set1_epi16(1),
+    [2, 4, 8]
+);
+scan!(
+    u32,
+    scan_32,
+    _mm256_add_epi32,
+    _mm256_sub_epi32,
+    |x| _mm256_srli_epi32::<1>(x),
+    _mm256_set1_epi32(1),
+    [4, 8]
+);
+scan!(
+    u64,
+    scan_64,
+    _mm256_add_epi64,
+    _mm256_sub_epi64,
+    |x| _mm256_srli_epi64::<1>(x),
+    _mm256_set1_epi64x(1),
+    [8]
+);
+
+kernel! {
+    /// Each byte less the byte before it, which for the first is `before`.
+    fn byte_delta<W: Word>(bytes: &[W], before: W, out: &mut [W]) {
+        if let (Some(first), Some(to)) = (bytes.first(), out.first_mut()) {
+            *to = first.sub(before);
+        }
+        if bytes.len() > 1 {
+            let n = bytes.len();
+            for ((to, this), before) in out[1..n].iter_mut().zip(&bytes[1..]).zip(&bytes[..n - 1]) {
+                *to = this.sub(*before);
+            }
+        }
     }
 }
 
@@ -187,9 +333,76 @@ kernel! {
     }
 }
 
+kernel! {
+    /// Floats to residuals; see [`real`].
+    fn real_residuals<W: FloatWord>(slope: real::Slope, words: &[W], out: &mut [W]) {
+        real::residuals(slope, words, out);
+    }
+}
+
+kernel! {
+    /// Undoes [`real_residuals`] in place.
+    fn real_restore<W: FloatWord>(slope: real::Slope, words: &mut [W]) {
+        real::restore(slope, words);
+    }
+}
+
+kernel! {
+    /// Clears `tame` if any of the words is not.
+    fn all_tame<W: FloatWord>(words: &[W], tame: &mut bool) {
+        *tame &= words.iter().fold(true, |all, word| all & word.is_tame());
+    }
+}
+
+kernel! {
+    with "bmi1,bmi2,lzcnt";
+    /// Classes off all lanes; see [`rans`].
+    fn decode_rows(
+        bases: &[u16; rans::SUMS],
+        slots: &[u32; rans::SLOTS],
+        far: usize,
+        states: &mut [u64; rans::LANES],
+        words: &mut &[u8],
+        rows: &mut [u8],
+    ) {
+        rans::decode_rows(bases, slots, far, states, words, rows);
+    }
+}
+
+kernel! {
+    with "bmi1,bmi2,lzcnt";
+    /// Classes on to all lanes; see [`rans`].
+    fn encode_rows(
+        steps: &[[rans::Step; 256]; rans::MAX_CONTEXTS],
+        classes: &[u8],
+        assigned: &[u8],
+        states: &mut [u64; rans::LANES],
+        words: &mut Vec<u32>,
+    ) {
+        rans::encode_rows(steps, classes, assigned, states, words);
+    }
+}
+
+kernel! {
+    with "bmi1,bmi2,lzcnt";
+    /// Classes and extra bits to residuals; see [`residual`].
+    fn join_residuals<W: Word>(rows: &[u8], reader: &mut BitReader<'_>, residuals: &mut [W]) {
+        residual::join(rows, reader, residuals);
+    }
+}
+
+kernel! {
+    with "bmi1,bmi2,lzcnt";
+    /// Residuals to classes and extra bits; see [`residual`].
+    fn split_residuals<W: Word>(residuals: &[W], classes: &mut [u8], extra: &mut Vec<u8>) {
+        residual::split(residuals, classes, extra);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frame::{Predictor, Recipe};
 
     fn twins<W: FloatWord + std::fmt::Debug>() {
         let mut seed = 5u64;
@@ -213,8 +426,8 @@ mod tests {
                 load_all::baseline(&bytes[0], big, &mut loaded[1]);
                 assert!(loaded[0] == words && loaded[1] == words);
             }
-            split_columns(&words, &mut bytes[0]);
-            split_columns::baseline(&words, &mut bytes[1]);
+            split_columns(&words, n, 0, &mut bytes[0]);
+            split_columns::baseline(&words, n, 0, &mut bytes[1]);
             assert_eq!(bytes[0], bytes[1]);
             let mut joined = [words.clone(), words.clone()];
             joined[0].fill(W::default());
@@ -257,6 +470,188 @@ mod tests {
                 join_decimals::baseline(&mut work[1], power, &errors[1]);
                 assert!(work[0] == work[1]);
             }
+        }
+    }
+
+    fn scans<W: FloatWord + std::fmt::Debug>() {
+        let mut seed = 11u64;
+        for n in [0, 1, 3, 4, 31, 32, 33, 64, 100, 1027] {
+            let words: Vec<W> = (0..n)
+                .map(|_| {
+                    seed = seed
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1_442_695_040_888_963_407);
+                    W::from_u64(seed >> 7)
+                })
+                .collect();
+            let first = W::from_u64(seed >> 3);
+            let mut sums = [first; 2];
+            let mut work = [words.clone(), words.clone()];
+            W::scan::<true>(&mut work[0], &mut sums[0]);
+            scan_baseline::<W, true>(&mut work[1], &mut sums[1]);
+            assert!(work[0] == work[1] && sums[0] == sums[1], "{n}");
+            let mut sums = [first; 2];
+            let mut work = [words.clone(), words.clone()];
+            W::scan::<false>(&mut work[0], &mut sums[0]);
+            scan_baseline::<W, false>(&mut work[1], &mut sums[1]);
+            assert!(work[0] == work[1] && sums[0] == sums[1], "{n}");
+            let mut deltas = [words.clone(), words.clone()];
+            zigzag_delta(&words, first, &mut deltas[0]);
+            zigzag_delta::baseline(&words, first, &mut deltas[1]);
+            assert!(deltas[0] == deltas[1], "{n}");
+            byte_delta(&work[0], first, &mut deltas[0]);
+            byte_delta::baseline(&work[0], first, &mut deltas[1]);
+            assert!(deltas[0] == words && deltas[1] == words, "{n}");
+        }
+    }
+
+    #[test]
+    fn vector_sums_equal_their_scalar_twin() {
+        scans::<u8>();
+        scans::<u16>();
+        scans::<u32>();
+        scans::<u64>();
+    }
+
+    fn residuals<W: FloatWord + std::fmt::Debug>() {
+        let mut seed = 3u64;
+        for n in [0, 1, 15, 16, 40, 5000] {
+            let words: Vec<W> = (0..n)
+                .map(|_| {
+                    seed = seed
+                        .wrapping_mul(6_364_136_223_846_793_005)
+                        .wrapping_add(1_442_695_040_888_963_407);
+                    W::from_u64(seed >> (64 - 8 * W::BYTES) >> (seed % 40))
+                })
+                .collect();
+            let mut classes = [vec![0; n], vec![0; n]];
+            let mut extra = [vec![], vec![]];
+            split_residuals(&words, &mut classes[0], &mut extra[0]);
+            split_residuals::baseline(&words, &mut classes[1], &mut extra[1]);
+            assert!(classes[0] == classes[1] && extra[0] == extra[1], "{n}");
+            // Classes as the decoder has them.
+            let lane = rans::lane_len(n);
+            let mut rows = classes[0].clone();
+            for at in 0..lane * rans::LANES {
+                rows[at] = classes[0][at % rans::LANES * lane + at / rans::LANES];
+            }
+            let mut joined = [vec![W::default(); n], vec![W::default(); n]];
+            join_residuals(&rows, &mut BitReader::new(&extra[0]), &mut joined[0]);
+            join_residuals::baseline(&rows, &mut BitReader::new(&extra[0]), &mut joined[1]);
+            assert!(joined[0] == words && joined[1] == words, "{n}");
+        }
+    }
+
+    fn reals<W: FloatWord + std::fmt::Debug>(floats: &[W]) {
+        for predictor in [Predictor::Line, Predictor::Plane, Predictor::Cube] {
+            let mut recipe = Recipe::verbatim(0);
+            recipe.predictor = predictor;
+            (recipe.row, recipe.plane) = (9, 63);
+            let slope = real::Slope::new(&recipe);
+            let mut work = [floats.to_vec(), floats.to_vec()];
+            real_residuals(slope, floats, &mut work[0]);
+            real_residuals::baseline(slope, floats, &mut work[1]);
+            assert!(work[0] == work[1]);
+            real_restore(slope, &mut work[0]);
+            real_restore::baseline(slope, &mut work[1]);
+            assert!(work[0] == floats && work[1] == floats);
+        }
+        let mut wild = floats.to_vec();
+        for (tame, words) in [
+            (true, floats),
+            (false, &{
+                wild[77] = W::from_u64(u64::MAX << 52 | 0x7F80_0000);
+                wild
+            }),
+        ] {
+            let mut found = [true; 2];
+            all_tame(words, &mut found[0]);
+            all_tame::baseline(words, &mut found[1]);
+            assert_eq!(found, [tame; 2]);
+        }
+    }
+
+    #[test]
+    fn real_kernels_equal_their_baseline_twins() {
+        let wave = |i: i32| (f64::from(i) / 30.0).sin() * f64::from(i % 3 - 1);
+        let singles: Vec<u32> = (0..3000).map(|i| (wave(i) as f32).to_bits()).collect();
+        let doubles: Vec<u64> = (0..3000).map(|i| wave(i).to_bits()).collect();
+        reals(&singles);
+        reals(&doubles);
+    }
+
+    #[test]
+    fn residual_kernels_equal_their_baseline_twins() {
+        residuals::<u8>();
+        residuals::<u16>();
+        residuals::<u32>();
+        residuals::<u64>();
+    }
+
+    #[test]
+    fn class_kernels_equal_their_baseline_twins() {
+        // Eight equally frequent classes in every context.
+        let mut steps = [[rans::Step::default(); 256]; rans::MAX_CONTEXTS];
+        let mut slots = vec![0u32; rans::SLOTS];
+        for (context, steps) in steps.iter_mut().enumerate() {
+            for symbol in 0..8u32 {
+                steps[symbol as usize] = rans::Step::new(256, symbol * 256);
+                for offset in 0..256 {
+                    let at = context * 2048 + (symbol * 256 + offset) as usize;
+                    slots[at] = symbol | 256 << 8 | offset << 20;
+                }
+            }
+        }
+        let slots = slots.first_chunk().unwrap();
+        let bases: [u16; rans::SUMS] = std::array::from_fn(|sum| (sum as u16 / 2).min(7) << 11);
+        let mut seed = 9u64;
+        for (n, far) in [
+            (16, 2),
+            (160, 2),
+            (160, 3),
+            (160, 4),
+            (4000, 7),
+            (4000, 100),
+        ] {
+            let classes: Vec<u8> = (0..n)
+                .map(|_| {
+                    seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    (seed >> 61) as u8
+                })
+                .collect();
+            // The tables are alike, so any context will do.
+            let assigned: Vec<u8> = classes.iter().map(|class| class / 2).collect();
+            let mut states = [[1u64 << 31; rans::LANES]; 2];
+            let mut words = [vec![], vec![]];
+            encode_rows(&steps, &classes, &assigned, &mut states[0], &mut words[0]);
+            encode_rows::baseline(&steps, &classes, &assigned, &mut states[1], &mut words[1]);
+            assert!(states[0] == states[1] && words[0] == words[1], "{n}");
+            let bytes: Vec<u8> = words[0]
+                .iter()
+                .rev()
+                .flat_map(|w| w.to_le_bytes())
+                .collect();
+            let mut rows = [vec![0; n], vec![0; n]];
+            let mut rest = [&bytes[..]; 2];
+            decode_rows(
+                &bases,
+                slots,
+                far,
+                &mut states[0],
+                &mut rest[0],
+                &mut rows[0],
+            );
+            decode_rows::baseline(
+                &bases,
+                slots,
+                far,
+                &mut states[1],
+                &mut rest[1],
+                &mut rows[1],
+            );
+            assert!(rows[0] == rows[1] && states[0] == states[1], "{n}");
+            assert!(rest[0].is_empty() && rest[1].is_empty(), "{n}");
+            assert_eq!(states[0], [1 << 31; rans::LANES]);
         }
     }
 

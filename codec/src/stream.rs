@@ -7,6 +7,7 @@ use zstd::zstd_safe::{self, CCtx, CParameter, DCtx, DParameter, FrameFormat, Par
 use crate::Error;
 use crate::checksum::hash32;
 use crate::frame::StreamEntry;
+use crate::gaps;
 
 /// What became of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +27,8 @@ pub(crate) enum Coder {
     Zstd = 5,
     /// Classes of residuals under range coding; its length is that of the classes.
     Rans = 6,
+    /// Long runs between stretches that are stored as they are.
+    Gaps = 7,
 }
 
 impl Coder {
@@ -38,6 +41,7 @@ impl Coder {
             4 => Coder::Lz4,
             5 => Coder::Zstd,
             6 => Coder::Rans,
+            7 => Coder::Gaps,
             _ => return None,
         })
     }
@@ -68,16 +72,23 @@ impl Filter {
 pub(crate) enum Fate {
     Raw,
     Runs,
+    Gaps,
     Entropy,
     Lz4,
+    /// Zstd that looks for long matches only: quick both ways.
+    Quick,
     Zstd(i32),
 }
 
 /// Compressors with their state, reused from stream to stream.
 pub(crate) struct StreamEncoder {
     entropy: Option<CCtx<'static>>,
+    quick: Option<CCtx<'static>>,
     zstd: Option<(i32, CCtx<'static>)>,
     lz4: Option<CompressTable>,
+    /// Where a stream is coded before it is known to be worth it.
+    room: Vec<u8>,
+    tokens: Vec<u8>,
 }
 
 /// The lowest level: zstd skips over everything instead of looking for matches.
@@ -87,8 +98,11 @@ impl StreamEncoder {
     pub(crate) fn new() -> Self {
         StreamEncoder {
             entropy: None,
+            quick: None,
             zstd: None,
             lz4: None,
+            room: Vec::new(),
+            tokens: Vec::new(),
         }
     }
 
@@ -107,38 +121,46 @@ impl StreamEncoder {
             out.push(bytes[0]);
             coder = Coder::Constant;
         } else if fate != Fate::Raw && bytes.len() > 1 {
-            // A result longer than the input is of no use, so no room for it either.
-            let room = match fate {
-                // The LZ4 encoder insists on room for the worst case.
-                Fate::Lz4 => lz4::get_maximum_output_size(bytes.len()),
-                _ => bytes.len() - 1,
-            };
-            out.resize(begin + room, 0);
-            let room = &mut out[begin..];
+            let room = &mut self.room;
+            let worst = lz4::get_maximum_output_size(bytes.len());
+            if room.len() < worst {
+                room.resize(worst, 0);
+            }
+            // A result longer than the input is of no use, so no room for it either;
+            // but the LZ4 encoder insists on room for the worst case.
+            let mut room = std::mem::take(room);
+            let limit = bytes.len() - 1;
             let done = match fate {
                 Fate::Raw => None,
                 Fate::Runs => match encode_runs(bytes, &mut room[..bytes.len() / 64]) {
                     Some(len) => Some((Coder::Runs, len)),
                     // Not so few runs after all.
                     None => self
-                        .zstd(-3)?
-                        .compress2(room, bytes)
+                        .quick()?
+                        .compress2(&mut room[..limit], bytes)
                         .ok()
                         .map(|len| (Coder::Zstd, len)),
                 },
+                Fate::Gaps => gaps::encode(bytes, &mut self.tokens, &mut room[..limit])
+                    .map(|len| (Coder::Gaps, len)),
                 Fate::Entropy => self
                     .entropy()?
-                    .compress2(room, bytes)
+                    .compress2(&mut room[..limit], bytes)
                     .ok()
                     .map(|len| (Coder::Entropy, len)),
+                Fate::Quick => self
+                    .quick()?
+                    .compress2(&mut room[..limit], bytes)
+                    .ok()
+                    .map(|len| (Coder::Zstd, len)),
                 Fate::Zstd(level) => self
                     .zstd(level)?
-                    .compress2(room, bytes)
+                    .compress2(&mut room[..limit], bytes)
                     .ok()
                     .map(|len| (Coder::Zstd, len)),
                 Fate::Lz4 => {
                     let table = self.lz4.get_or_insert_with(CompressTable::large);
-                    lz4::compress_into_with_table(bytes, room, table)
+                    lz4::compress_into_with_table(bytes, &mut room, table)
                         .ok()
                         .map(|len| (Coder::Lz4, len))
                 }
@@ -146,10 +168,11 @@ impl StreamEncoder {
             match done {
                 Some((by, len)) if len < bytes.len() => {
                     coder = by;
-                    out.truncate(begin + len);
+                    out.extend_from_slice(&room[..len]);
                 }
-                _ => out.truncate(begin),
+                _ => {}
             }
+            self.room = room;
         }
         if coder == Coder::Raw {
             out.extend_from_slice(bytes);
@@ -181,6 +204,17 @@ impl StreamEncoder {
         self.entropy
             .as_mut()
             .ok_or(Error::Malformed("no entropy coder"))
+    }
+
+    fn quick(&mut self) -> Result<&mut CCtx<'static>, Error> {
+        if self.quick.is_none() {
+            let mut context = new_context(1)?;
+            context
+                .set_parameter(CParameter::MinMatch(7))
+                .map_err(zstd_error)?;
+            self.quick = Some(context);
+        }
+        self.quick.as_mut().ok_or(Error::Malformed("no zstd"))
     }
 
     fn zstd(&mut self, level: i32) -> Result<&mut CCtx<'static>, Error> {
@@ -268,6 +302,7 @@ impl StreamDecoder {
                 _ => return Err(Error::Malformed("constant stream is not one byte")),
             },
             Coder::Runs => decode_runs(stored, out)?,
+            Coder::Gaps => gaps::decode(stored, out)?,
             Coder::Lz4 => match lz4::decompress_into(stored, out) {
                 Ok(len) if len == out.len() => {}
                 Ok(_) => return Err(Error::Malformed("lz4 stream is short")),
@@ -310,12 +345,33 @@ fn is_constant(bytes: &[u8]) -> bool {
 
 /// How many of the first bytes equal `byte`.
 pub(crate) fn leading(bytes: &[u8], byte: u8) -> usize {
-    let words = bytes
-        .chunks_exact(8)
-        .take_while(|word| **word == [byte; 8])
+    let pattern = u64::from_ne_bytes([byte; 8]);
+    // Far first, then near: runs are long or they are short.
+    let (blocks, _) = bytes.as_chunks::<64>();
+    let far = blocks
+        .iter()
+        .take_while(|block| is_filled(block, pattern))
+        .count()
+        * 64;
+    let (words, _) = bytes[far..].as_chunks::<8>();
+    let near = words
+        .iter()
+        .take_while(|word| u64::from_ne_bytes(**word) == pattern)
         .count()
         * 8;
-    words + bytes[words..].iter().take_while(|b| **b == byte).count()
+    let done = far + near;
+    done + bytes[done..].iter().take_while(|b| **b == byte).count()
+}
+
+/// Whether a block is nothing but the pattern.
+#[inline(always)]
+pub(crate) fn is_filled(block: &[u8; 64], pattern: u64) -> bool {
+    let (words, _) = block.as_chunks::<8>();
+    u64::from_ne_bytes(words[0]) == pattern
+        && words
+            .iter()
+            .fold(0, |odd, word| odd | (u64::from_ne_bytes(*word) ^ pattern))
+            == 0
 }
 
 fn encode_runs(bytes: &[u8], room: &mut [u8]) -> Option<usize> {
@@ -382,8 +438,10 @@ mod tests {
         for fate in [
             Fate::Raw,
             Fate::Runs,
+            Fate::Gaps,
             Fate::Entropy,
             Fate::Lz4,
+            Fate::Quick,
             Fate::Zstd(1),
             Fate::Zstd(9),
         ] {

@@ -7,7 +7,7 @@ use crate::Error;
 use crate::frame::{Directory, NumberMap, Predictor, Recipe, Scheme, parse_header};
 use crate::stream::Coder;
 
-const CODER_NAMES: [(Coder, &str); 7] = [
+const CODER_NAMES: [(Coder, &str); 8] = [
     (Coder::Raw, "raw"),
     (Coder::Constant, "constant"),
     (Coder::Runs, "runs"),
@@ -15,6 +15,7 @@ const CODER_NAMES: [(Coder, &str); 7] = [
     (Coder::Lz4, "lz4"),
     (Coder::Zstd, "zstd"),
     (Coder::Rans, "rans"),
+    (Coder::Gaps, "gaps"),
 ];
 
 /// Which transform and coders a frame uses, and what came of it.
@@ -66,6 +67,7 @@ impl FrameSummary {
             NumberMap::Integer => "integer",
             NumberMap::Ordered => "ordered",
             NumberMap::Decimal => "decimal",
+            NumberMap::Real => "real",
         }
     }
 

@@ -1,9 +1,11 @@
 //! Elements as unsigned integers of their own width.
 #![forbid(unsafe_code)]
 
+use crate::simd::Scan;
+
 /// An unsigned integer that an element of 1, 2, 4 or 8 bytes is loaded into.
 /// All arithmetic wraps, so every step of a transform is exactly invertible.
-pub(crate) trait Word: Copy + Default + Eq + Ord + 'static {
+pub(crate) trait Word: Copy + Default + Eq + Ord + Scan + 'static {
     const BYTES: usize;
     fn load(bytes: &[u8], big: bool) -> Self;
     fn store(self, bytes: &mut [u8], big: bool);

@@ -68,6 +68,14 @@ fn cases() -> Vec<Case> {
     let shorts: Vec<u8> = (0..1000)
         .flat_map(|i| ((wave(i) * 900.0) as i16).to_be_bytes())
         .collect();
+    // Through zero again and again.
+    let winds: Vec<u8> = (0..1000)
+        .flat_map(|i| (((wave(i * 7) - wave(i * 3 + 900)) * 1.234_567_891) as f32).to_le_bytes())
+        .collect();
+    let mut gaps: Vec<u8> = noise(80_000).map(|r| r as u8).collect();
+    for page in (0..19).filter(|page| page % 5 != 1) {
+        gaps[page * 4096 + 1..(page + 1) * 4096].fill(0);
+    }
     let text = b"mud settles into shale; ".repeat(60);
     vec![
         Case {
@@ -117,6 +125,18 @@ fn cases() -> Vec<Case> {
             raw: doubles,
             hint: array(8, ElementKind::Float, ByteOrder::Little),
             effort: Effort::Dense,
+        },
+        Case {
+            name: "residuals-real",
+            raw: winds,
+            hint: array(4, ElementKind::Float, ByteOrder::Little),
+            effort: Effort::Dense,
+        },
+        Case {
+            name: "columns-gaps",
+            raw: gaps,
+            hint: Hint::Unknown,
+            effort: Effort::Fast,
         },
         Case {
             name: "columns-short",
@@ -179,8 +199,13 @@ fn frames_of_earlier_builds_still_decode() {
         } else {
             scheme
         };
-        if case.name.ends_with("decimal") {
-            assert_eq!(summary.map(), "decimal", "{}: {summary}", case.name);
+        for map in ["decimal", "real"] {
+            if case.name.ends_with(map) {
+                assert_eq!(summary.map(), map, "{}: {summary}", case.name);
+            }
+        }
+        if case.name.ends_with("gaps") {
+            assert!(summary.to_string().ends_with("gaps"), "{summary}");
         }
         assert_eq!(summary.scheme(), expected, "{}: {summary}", case.name);
     }

@@ -27,6 +27,7 @@ use super::recipe::{NumberMap, RECIPE_LEN, Recipe, Scheme};
 use crate::Error;
 use crate::checksum::hash64;
 use crate::decimal::SCALES;
+use crate::real;
 use crate::stream::{Coder, Filter};
 
 pub(crate) const SEGMENT_LEN: usize = 8;
@@ -164,9 +165,15 @@ impl<'a> Directory<'a> {
         if numeric && !matches!(width, 1 | 2 | 4 | 8) {
             return Err(Error::Malformed("numbers of that width do not exist"));
         }
-        if matches!(recipe.map, NumberMap::Ordered | NumberMap::Decimal) && !matches!(width, 4 | 8)
-        {
+        let float = matches!(
+            recipe.map,
+            NumberMap::Ordered | NumberMap::Decimal | NumberMap::Real
+        );
+        if float && !matches!(width, 4 | 8) {
             return Err(Error::Malformed("floats of that width do not exist"));
+        }
+        if recipe.map == NumberMap::Real && !real::predicts(recipe.predictor) {
+            return Err(Error::Malformed("a predictor that reals do not have"));
         }
         if recipe.scale as usize >= SCALES.len() {
             return Err(Error::Malformed("unknown denominator"));

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | 0 | 1 | scheme: 0 verbatim, 1 constant, 2 columns, 3 residuals |
 //! | 1 | 1 | element width in bytes |
-//! | 2 | 1 | number map: 0 bytes, 1 integer, 2 ordered float, 3 decimal |
+//! | 2 | 1 | number map: 0 bytes, 1 integer, 2 ordered float, 3 decimal, 4 real |
 //! | 3 | 1 | predictor: 0 none, 1 delta, 2 xor, 3 row, 4 plane, 5 cube, 6 line |
 //! | 4 | 1 | flags: bit 0 elements are big-endian |
 //! | 5 | 1 | head: raw bytes before the first element |
@@ -51,6 +51,8 @@ pub(crate) enum NumberMap {
     /// The integer that gives it back when divided by a round denominator; other
     /// elements are listed as exceptions.
     Decimal = 3,
+    /// Its bits as a float, predicted in floating point.
+    Real = 4,
 }
 
 /// What is subtracted from an integer before it is stored.
@@ -153,6 +155,7 @@ impl Recipe {
             1 => NumberMap::Integer,
             2 => NumberMap::Ordered,
             3 => NumberMap::Decimal,
+            4 => NumberMap::Real,
             _ => return Err(Error::Malformed("unknown number map")),
         };
         let predictor = Predictor::ALL
