@@ -25,6 +25,8 @@ pub struct Encoder {
     work: Work,
     /// The rival of a full trial.
     rival: Vec<u8>,
+    /// A frame by a new plan, where an old one was not good enough.
+    again: Vec<u8>,
     memory: Memory,
     pace: Pace,
 }
@@ -59,6 +61,7 @@ impl Encoder {
                 extra: Vec::new(),
             },
             rival: Vec::new(),
+            again: Vec::new(),
             memory: Memory::default(),
             pace: Pace::new(),
         }
@@ -128,7 +131,40 @@ impl Encoder {
             frame.seal(meta, raw, out);
             return Ok(frame.summary);
         }
-        let (mut first, mut second) = self.memory.plan(hint, effort, raw);
+        let (first, second, reused) = self.memory.plan(hint, effort, raw);
+        let mut summary = self.encode_best(meta, (first, second), hint, effort, raw, out)?;
+        if effort == Effort::Fast {
+            return Ok(summary);
+        }
+        let outcome = (out.len() - begin) as f32 / raw.len() as f32;
+        if !self.memory.is_as_expected(reused, outcome) {
+            let (first, second, _) = self.memory.plan(hint, effort, raw);
+            let mut again = std::mem::take(&mut self.again);
+            again.clear();
+            let other = self.encode_best(meta, (first, second), hint, effort, raw, &mut again)?;
+            if again.len() < out.len() - begin {
+                out.truncate(begin);
+                out.extend_from_slice(&again);
+                summary = other;
+            }
+            let outcome = again.len() as f32 / raw.len() as f32;
+            self.again = again;
+            self.memory.is_as_expected(false, outcome);
+        }
+        Ok(summary)
+    }
+
+    /// Encodes by a plan, or by a second one if that turns out smaller.
+    fn encode_best(
+        &mut self,
+        meta: &FrameMeta,
+        (mut first, mut second): (Plan, Option<Plan>),
+        hint: &Hint<'_>,
+        effort: Effort,
+        raw: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<FrameSummary, Error> {
+        let begin = out.len();
         if !first.suits(raw) || second.is_some_and(|second| !second.suits(raw)) {
             (first, second) = plan(hint, effort, false, raw);
         }

@@ -3,6 +3,11 @@
 //! Chunks of one array follow each other, and what was best for one is mostly
 //! best for the next. A glance at the new chunk tells whether it still looks
 //! the same; only if not, or after a while, everything is tried again.
+//!
+//! Where density counts, the glance is not enough: tiles of an ocean with land
+//! in it took half as much again. There the outcome must be like that of the
+//! chunk that the plan was made for; if not, the chunk is planned anew, and so
+//! are the next ones.
 #![forbid(unsafe_code)]
 
 use crate::frame::{NumberMap, Recipe, Scheme};
@@ -12,12 +17,18 @@ use crate::{Effort, Hint};
 
 /// Chunks after which a plan is made anew in any case.
 const LIFE: u32 = 16;
+/// The same where density counts.
+const LIFE_DENSE: u32 = 8;
+/// Chunks that are planned anew after an outcome was not as expected.
+const DOUBT: u32 = 8;
 /// Dimensions of a hint that can be remembered.
 const MAX_RANK: usize = 6;
 
 #[derive(Default)]
 pub(crate) struct Memory {
     held: Option<Held>,
+    /// Chunks for which nothing is remembered.
+    doubt: u32,
 }
 
 struct Held {
@@ -28,6 +39,8 @@ struct Held {
     /// What the glance said of the chunk that the plan was made for.
     glance: f32,
     age: u32,
+    /// Stored bytes per raw byte of that chunk, once it is known.
+    outcome: Option<f32>,
 }
 
 /// A hint, owned.
@@ -71,13 +84,19 @@ impl Key {
 }
 
 impl Memory {
-    /// As [`plan`], but what was planned last is taken if it still fits.
+    /// As [`plan`], but what was planned last is taken if it still fits. The last part of the
+    /// answer tells whether it was.
     pub(crate) fn plan(
         &mut self,
         hint: &Hint<'_>,
         effort: Effort,
         raw: &[u8],
-    ) -> (Plan, Option<Plan>) {
+    ) -> (Plan, Option<Plan>, bool) {
+        let life = if effort == Effort::Fast {
+            LIFE
+        } else {
+            LIFE_DENSE
+        };
         let key = match effort {
             Effort::Fast | Effort::Balanced | Effort::Dense if raw.len() >= 32 << 10 => {
                 Key::new(hint)
@@ -85,16 +104,19 @@ impl Memory {
             _ => None,
         };
         let Some(key) = key else {
-            return plan(hint, effort, true, raw);
+            let (plan, second) = plan(hint, effort, true, raw);
+            return (plan, second, false);
         };
-        if let Some(held) = &mut self.held {
+        let doubtful = effort != Effort::Fast && self.doubt > 0;
+        self.doubt = self.doubt.saturating_sub(1);
+        if let Some(held) = self.held.as_mut().filter(|_| !doubtful) {
             held.age += 1;
-            if held.age < LIFE && held.effort == effort && held.key == key {
+            if held.age < life && held.effort == effort && held.key == key {
                 let now = glance(&held.plan, raw);
                 if (now - held.glance).abs() <= 0.04 * held.glance + 0.02 {
                     let fitted = held.plan.fitted(raw.len(), effort);
                     let second = held.second.map(|second| second.fitted(raw.len(), effort));
-                    return (fitted, second);
+                    return (fitted, second, true);
                 }
             }
         }
@@ -106,8 +128,31 @@ impl Memory {
             key,
             glance: glance(&plan, raw),
             age: 0,
+            outcome: None,
         });
-        (plan, second)
+        (plan, second, false)
+    }
+
+    /// Notes what came of the chunk that was just planned; of one whose plan was reused, says
+    /// whether that was as expected. If not, everything is forgotten.
+    pub(crate) fn is_as_expected(&mut self, reused: bool, outcome: f32) -> bool {
+        let Some(held) = &mut self.held else {
+            return true;
+        };
+        match held.outcome {
+            Some(before) if reused => {
+                let like = outcome <= before * 1.02 && outcome >= before * 0.9;
+                if !like {
+                    self.held = None;
+                    self.doubt = DOUBT;
+                }
+                like
+            }
+            _ => {
+                held.outcome = Some(outcome);
+                true
+            }
+        }
     }
 }
 

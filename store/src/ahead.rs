@@ -27,9 +27,10 @@ pub(crate) struct Job {
 /// Where a file is being read.
 #[derive(Debug, Default)]
 pub(crate) struct Position {
+    start: u64,
     next: u64,
-    /// Bytes read in a row.
-    run: u64,
+    /// Bytes read since `start`.
+    bytes: u64,
     /// Everything before has been asked for.
     asked: u64,
 }
@@ -37,20 +38,26 @@ pub(crate) struct Position {
 impl Position {
     /// Follows a read; returns the range that should be decoded ahead, if it is time for that.
     fn follow(&mut self, offset: u64, len: u64, window: u64) -> Option<(u64, u64)> {
+        let end = offset.saturating_add(len);
         // Requests of one reader overtake each other a little.
-        let near = offset.abs_diff(self.next) <= STEP;
-        if near {
-            self.run = self.run.saturating_add(len);
-            self.next = self.next.max(offset.saturating_add(len));
+        if offset.abs_diff(self.next) <= STEP {
+            self.bytes = self.bytes.saturating_add(len);
+            self.next = self.next.max(end);
         } else {
             *self = Self {
-                next: offset.saturating_add(len),
-                run: len,
+                start: offset,
+                next: end,
+                bytes: len,
                 asked: 0,
             };
         }
+        // Whoever reads a little here and there of a range does not want all of it.
+        let dense = self.bytes >= (self.next - self.start) / 4 * 3;
+        // No further ahead than it has come.
+        let window = window.min(self.bytes);
         let wanted = self.next.saturating_add(window);
-        if self.run < SEQUENTIAL || wanted < self.asked.saturating_add(STEP.min(window)) {
+        if self.bytes < SEQUENTIAL || !dense || wanted < self.asked.saturating_add(STEP.min(window))
+        {
             return None;
         }
         let from = self.asked.max(self.next);
@@ -138,6 +145,11 @@ mod tests {
             random += usize::from(position.follow(offset, 128 << 10, WINDOW).is_some());
         }
         assert_eq!(random, 0);
+        for i in 0..64u64 {
+            let offset = (1 << 39) + i * (200 << 10);
+            random += usize::from(position.follow(offset, 16 << 10, WINDOW).is_some());
+        }
+        assert_eq!(random, 0, "a strided reader");
         for i in 0..64 {
             let offset = (1 << 40) + i * (128 << 10);
             asked.extend(position.follow(offset, 128 << 10, WINDOW));

@@ -33,7 +33,8 @@ const WINDOW: u64 = 1 << 30;
 const ARRAY_MAX: u64 = 32 << 20;
 const ARRAY_MAX_LEAST: u64 = 2 << 20;
 /// Raw bytes that are tried before a file is settled.
-const TRIAL: u64 = 8 << 20;
+const TRIAL: u64 = 16 << 20;
+const TRIALS: usize = 32;
 /// It must become smaller than this many percent to be worth it.
 const WORTH_PERCENT: u64 = 97;
 
@@ -182,7 +183,7 @@ impl Inner {
     ) -> Result<bool, Error> {
         let mut settler = Settler::new(self, file, noted, Lane::FOREGROUND);
         let (mut raw, mut before, mut after) = (0, 0, 0);
-        let step = units.len().div_ceil(4).max(1);
+        let step = units.len().div_ceil(TRIALS).max(1);
         for unit in units.iter().skip(step / 2).step_by(step) {
             if raw >= TRIAL {
                 break;
