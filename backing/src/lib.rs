@@ -9,8 +9,10 @@
 //! names.
 
 mod posix;
+mod priority;
 
 pub use posix::PosixBacking;
+pub use priority::{Priority, set_priority};
 
 use std::io;
 use std::path::{Path, PathBuf};

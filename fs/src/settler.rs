@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use shale_backing::{Priority, set_priority};
 use shale_layout::ReadAt;
 use shale_store::index::schema::{Phase, Time};
 use shale_store::{File, SettleOptions, Settled, Store};
@@ -26,8 +27,6 @@ const BUSY_RATE: f64 = 20e6;
 const LOOK: Duration = Duration::from_millis(50);
 /// However busy the others are, it goes on after this time.
 const MAX_PAUSE: Duration = Duration::from_secs(2);
-/// The lowest priority.
-const NICE: i32 = 19;
 
 /// How files are settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -213,8 +212,7 @@ impl Governor<'_> {
 }
 
 fn work(fs: &Fs, how: &Settling) {
-    // Not being allowed to is no reason not to work.
-    let _ = rustix::process::setpriority_process(None, NICE);
+    set_priority(Priority::Idle);
     let mut failed: HashMap<u64, Instant> = HashMap::new();
     let mut cursor = 0;
     let mut pause = true;

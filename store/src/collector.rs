@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
+use shale_backing::{Priority, set_priority};
 
 use crate::frames::FrameEncoder;
 use crate::store::Inner;
@@ -10,8 +11,6 @@ use crate::{Error, Store};
 
 /// How often it looks for packs by itself.
 const TICK: Duration = Duration::from_secs(1);
-/// Collecting yields to everybody.
-const NICE: i32 = 15;
 
 /// What the thread is asked to do, and what it has done.
 #[derive(Debug, Default)]
@@ -82,8 +81,7 @@ impl Store {
 }
 
 pub(crate) fn work(inner: &Inner) {
-    // Not being allowed to is no reason not to work.
-    let _ = rustix::process::setpriority_process(None, NICE);
+    set_priority(Priority::Low);
     let mut encoder = FrameEncoder::new();
     while let Some(percent) = inner.collector.next() {
         if let Err(e) = pass(inner, percent, &mut encoder) {

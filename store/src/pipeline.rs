@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crossbeam::channel::Receiver;
+use shale_backing::{Priority, set_priority};
 use shale_codec::{Effort, FrameKind};
 use shale_index::extent::{Extent, Place};
 
@@ -32,12 +33,9 @@ struct Run {
     base: Vec<Extent>,
 }
 
-/// Compressing yields to answering requests; when memory runs short, writers wait for it anyway.
-const NICE: i32 = 5;
-
 pub(crate) fn work(inner: &Inner, jobs: &Receiver<Job>) {
-    // For Linux the caller is this thread. Not being allowed to is no reason not to work.
-    let _ = rustix::process::setpriority_process(None, NICE);
+    // When memory runs short, writers wait for compression anyway.
+    set_priority(Priority::Behind);
     let mut worker = Worker {
         encoder: FrameEncoder::new(),
         raw: Vec::new(),

@@ -6,21 +6,22 @@
 //! old ones; but only where the extents are still the ones noted. Whatever changed meanwhile
 //! keeps what it has, and the frames written for it are garbage that the next collection frees.
 
-mod assign;
+mod lanes;
 mod plan;
 mod unit;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use shale_index::extent::{Extent, ExtentMap, Place};
 use shale_index::schema::Phase;
 
 use crate::file::File;
 use crate::frames::FrameEncoder;
-use crate::pack::Lane;
 use crate::pins::Pin;
 use crate::store::Inner;
 use crate::{Error, Store};
+use lanes::Lanes;
 pub(crate) use plan::Sizes;
 use plan::Unit;
 pub use plan::{Block, Region};
@@ -181,7 +182,7 @@ impl Inner {
         noted: &ExtentMap,
         units: &[Unit],
     ) -> Result<bool, Error> {
-        let mut settler = Settler::new(self, file, noted, Lane::FOREGROUND);
+        let mut settler = Settler::new(self, file, noted);
         let (mut raw, mut before, mut after) = (0, 0, 0);
         let step = units.len().div_ceil(TRIALS).max(1);
         for unit in units.iter().skip(step / 2).step_by(step) {
@@ -203,32 +204,25 @@ impl Inner {
         units: &[Unit],
         options: &SettleOptions<'_>,
     ) -> Result<Vec<(Vec<Extent>, Pin)>, Error> {
-        let sizes: Vec<u64> = units.iter().map(|unit| stored_in(noted, unit)).collect();
-        let runs = assign::balance(&sizes, options.workers.max(1));
-        let work = |(number, run): (usize, std::ops::Range<usize>)| {
-            let mut settler = Settler::new(self, file, noted, Lane(1 + number));
+        let workers = options.workers.max(1);
+        let lanes = Lanes::new(workers);
+        let next = AtomicUsize::new(0);
+        let work = || {
+            let mut settler = Settler::new(self, file, noted);
             let mut written = Vec::new();
-            for unit in &units[run] {
+            while let Some(unit) = units.get(next.fetch_add(1, Ordering::Relaxed)) {
                 if !(options.pace)(unit.raw()) {
                     break;
                 }
-                written.push(settler.write(unit)?);
+                written.push(settler.write(unit, &lanes)?);
             }
             Ok::<_, Error>(written)
         };
-        if runs.len() == 1 {
-            return runs
-                .into_iter()
-                .enumerate()
-                .next()
-                .map_or(Ok(Vec::new()), work);
+        if workers == 1 {
+            return work();
         }
         std::thread::scope(|scope| {
-            let workers: Vec<_> = runs
-                .into_iter()
-                .enumerate()
-                .map(|run| scope.spawn(|| work(run)))
-                .collect();
+            let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
             let mut all = Vec::new();
             for worker in workers {
                 all.extend(worker.join().map_err(|_| Error::Poisoned)??);

@@ -408,3 +408,99 @@ fn a_damaged_frame_is_an_error_and_never_wrong_bytes() {
     }
     assert_eq!(failures, 1, "exactly the damaged chunk fails");
 }
+
+#[derive(Debug)]
+struct CutAt(u64);
+
+impl crate::Advice for CutAt {
+    fn segments(&self, start: u64, end: u64) -> Vec<crate::Segment> {
+        let cut = self.0.clamp(start, end);
+        let part = |start, end, width| crate::Segment {
+            start,
+            end,
+            element: Some(crate::Element {
+                width,
+                kind: ElementKind::Float,
+                order: ByteOrder::Big,
+            }),
+        };
+        [part(start, cut, 4), part(cut, end, 8)]
+            .into_iter()
+            .filter(|segment| segment.start < segment.end)
+            .collect()
+    }
+}
+
+#[test]
+fn a_chunk_that_crosses_a_variable_becomes_a_frame_for_each() {
+    let bench = Bench::new();
+    let file = bench.file();
+    file.set_advice(Some(Arc::new(CutAt(6000))));
+    let data = bytes(12_000, 1, false);
+    bench.store().write(&file, 0, &data).unwrap();
+    bench.store().sync(&file).unwrap();
+    let inner = &bench.store().inner;
+    let extents = inner
+        .extents(&file, &mut file.state.lock(), 0, 12_000)
+        .unwrap();
+    let starts: Vec<u64> = extents.iter().map(|extent| extent.offset).collect();
+    assert_eq!(starts, [0, 4096, 6000, 8192]);
+    assert_eq!(bench.contents(), data);
+}
+
+#[test]
+fn packs_of_settle_workers_are_balanced_by_bytes() {
+    const UNITS: usize = 800;
+    let bench = Bench::new();
+    let file = bench.file();
+    // Noise fades out along the file.
+    let mut data = Vec::new();
+    for unit in 0..UNITS {
+        let noise = 4096 * (UNITS - unit) * (UNITS - unit) / (UNITS * UNITS);
+        let mut part = bytes(4096, (unit % 251) as u8, true);
+        part[noise..].fill(unit as u8);
+        data.extend(part);
+    }
+    bench.store().write(&file, 0, &data).unwrap();
+    bench.store().sync(&file).unwrap();
+    let inner = &bench.store().inner;
+    let older = inner.frames.packs.live();
+    let options = SettleOptions {
+        workers: 4,
+        force: true,
+        pace: &|_| true,
+    };
+    inner.settle(&file, &[], &options, &SIZES).unwrap();
+    let sizes: Vec<u64> = inner
+        .frames
+        .packs
+        .live()
+        .into_iter()
+        .filter(|(pack, live)| !older.contains_key(pack) && *live > 0)
+        .map(|(_, live)| live)
+        .collect();
+    assert_eq!(sizes.len(), 4, "a pack for each worker");
+    let (least, most) = (sizes.iter().min().unwrap(), sizes.iter().max().unwrap());
+    assert!(*most as f64 <= *least as f64 * 1.05, "{sizes:?}");
+    // The same by count.
+    let stored = |units: std::ops::Range<usize>| -> u64 {
+        let (start, end) = (units.start as u64 * 4096, units.end as u64 * 4096);
+        let extents = inner.extents(&file, &mut file.state.lock(), start, end);
+        extents
+            .unwrap()
+            .iter()
+            .map(shale_index::extent::Extent::stored)
+            .sum()
+    };
+    let by_count: Vec<u64> = (0..4)
+        .map(|quarter| stored(quarter * UNITS / 4..(quarter + 1) * UNITS / 4))
+        .collect();
+    let (least, most) = (
+        by_count.iter().min().unwrap(),
+        by_count.iter().max().unwrap(),
+    );
+    assert!(*most as f64 > *least as f64 * 1.5, "{by_count:?}");
+    let mut out = Vec::new();
+    bench.store().read(&file, 0, data.len(), &mut out).unwrap();
+    assert!(out == data, "contents differ");
+}

@@ -12,12 +12,12 @@ use shale_codec::{Effort, FrameKind, Hint};
 use shale_index::extent::{Extent, ExtentMap, FramePart, MAX_FILE_SIZE, Place, TilePart};
 use shale_index::wire::{Reader, put_varint};
 
+use super::lanes::Lanes;
 use super::plan::Unit;
 use crate::Error;
 use crate::advice::Element;
 use crate::file::File;
 use crate::frames::{FrameEncoder, Frames};
-use crate::pack::Lane;
 use crate::pins::Pin;
 use crate::store::Inner;
 use crate::tiles::{Directory, Geometry};
@@ -34,7 +34,6 @@ pub(super) struct Settler<'a> {
     inner: &'a Inner,
     file: &'a File,
     noted: &'a ExtentMap,
-    lane: Lane,
     encoder: FrameEncoder,
     recent: VecDeque<Decoded>,
     raw: Vec<u8>,
@@ -57,12 +56,11 @@ enum Draft {
 }
 
 impl<'a> Settler<'a> {
-    pub(super) fn new(inner: &'a Inner, file: &'a File, noted: &'a ExtentMap, lane: Lane) -> Self {
+    pub(super) fn new(inner: &'a Inner, file: &'a File, noted: &'a ExtentMap) -> Self {
         Self {
             inner,
             file,
             noted,
-            lane,
             encoder: FrameEncoder::new(),
             recent: VecDeque::new(),
             raw: Vec::new(),
@@ -78,10 +76,15 @@ impl<'a> Settler<'a> {
     }
 
     /// Encodes and appends a unit. The pin keeps its pack until the extents are committed.
-    pub(super) fn write(&mut self, unit: &Unit) -> Result<(Vec<Extent>, Pin), Error> {
+    pub(super) fn write(
+        &mut self,
+        unit: &Unit,
+        lanes: &Lanes,
+    ) -> Result<(Vec<Extent>, Pin), Error> {
         let draft = self.encode(unit)?;
         let packs = &self.inner.frames.packs;
-        let (appended, pin) = packs.append(self.lane, &self.out)?;
+        let lane = lanes.choose(self.out.len() as u64);
+        let (appended, pin) = packs.append(lane, &self.out)?;
         self.inner.space.spend(self.out.len() as u64);
         let mut extents = Vec::new();
         match draft {
