@@ -12,7 +12,7 @@ use crate::store::Inner;
 /// Bytes read in a row after which a reader counts as sequential.
 const SEQUENTIAL: u64 = 256 << 10;
 /// How far ahead of a sequential reader frames are decoded.
-const WINDOW: u64 = 8 << 20;
+const WINDOW: u64 = 32 << 20;
 /// The window is moved on by steps of this size.
 const STEP: u64 = 1 << 20;
 
