@@ -46,6 +46,20 @@ pub enum Error {
         /// What is wrong with it and what to do.
         reason: String,
     },
+    /// The store is sound, but of a format that this program does not know.
+    #[error(
+        "{path}: the store has format version {version}, this program knows version {known}; \
+         use the program that wrote it",
+        path = path.display()
+    )]
+    UnknownFormat {
+        /// The store.
+        path: PathBuf,
+        /// Its version.
+        version: u32,
+        /// The version that would be known.
+        known: u32,
+    },
     /// Somebody else has the store.
     #[error("{path} is already in use by {holder}", path = path.display())]
     Locked {
@@ -71,9 +85,11 @@ impl Error {
             Self::Index(error) => error.errno(),
             Self::Refused(errno) => *errno,
             Self::Locked { .. } => libc::EBUSY,
-            Self::Damaged { .. } | Self::Codec(_) | Self::NotAStore { .. } | Self::Poisoned => {
-                libc::EIO
-            }
+            Self::Damaged { .. }
+            | Self::Codec(_)
+            | Self::NotAStore { .. }
+            | Self::UnknownFormat { .. }
+            | Self::Poisoned => libc::EIO,
         }
     }
 

@@ -84,6 +84,9 @@ pub fn fsck(
 ) -> Result<FsckReport, Error> {
     let backing: Arc<dyn Backing> = Arc::new(PosixBacking::new(store));
     if options.rebuild {
+        if let Err(unknown @ Error::UnknownFormat { .. }) = Superblock::read(&*backing) {
+            return Err(unknown);
+        }
         require_remains(store, &*backing)?;
     } else if Superblock::read(&*backing)?.is_none() {
         return Err(Error::NotAStore {

@@ -25,7 +25,7 @@ const MAGIC: &[u8; 8] = b"SHALEFS\0";
 const LEN: usize = 64;
 
 /// The format version this program writes and the newest it reads.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 
 /// What a superblock says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +34,14 @@ pub struct Superblock {
     pub id: [u8; 16],
     /// Seconds since the epoch at its creation.
     pub created: u64,
+}
+
+/// Why a superblock cannot be used.
+#[derive(Debug, PartialEq, Eq)]
+enum Flaw {
+    Damaged(String),
+    /// Sound, but of this version.
+    Unknown(u32),
 }
 
 impl Superblock {
@@ -63,30 +71,32 @@ impl Superblock {
         bytes
     }
 
-    fn decode(bytes: &[u8]) -> Result<Self, String> {
-        let bytes: &[u8; LEN] = bytes
-            .try_into()
-            .map_err(|_| format!("its superblock has {} bytes instead of {LEN}", bytes.len()))?;
+    fn decode(bytes: &[u8]) -> Result<Self, Flaw> {
+        let bytes: &[u8; LEN] = bytes.try_into().map_err(|_| {
+            Flaw::Damaged(format!(
+                "its superblock has {} bytes instead of {LEN}",
+                bytes.len()
+            ))
+        })?;
         if &bytes[..8] != MAGIC {
-            return Err("its superblock is not one of ShaleFS".to_owned());
+            return Err(Flaw::Damaged(
+                "its superblock is not one of ShaleFS".to_owned(),
+            ));
         }
         let word = |at: usize| {
             u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
         };
-        let version = word(8);
-        if version != FORMAT_VERSION {
-            return Err(format!(
-                "the store has format version {version}, this program knows version \
-                 {FORMAT_VERSION}; use the program that wrote it"
-            ));
-        }
         let crc = crc32c::crc32c(&bytes[..60]);
         if word(60) != crc {
-            return Err(format!(
+            return Err(Flaw::Damaged(format!(
                 "its superblock is damaged (checksum {:08x}, expected {crc:08x}); \
                  `shale fsck --rebuild` writes a new one",
                 word(60)
-            ));
+            )));
+        }
+        let version = word(8);
+        if version != FORMAT_VERSION {
+            return Err(Flaw::Unknown(version));
         }
         let mut id = [0; 16];
         id.copy_from_slice(&bytes[16..32]);
@@ -114,9 +124,14 @@ impl Superblock {
             .map_err(Error::io("read", FILE))?;
         match Self::decode(&bytes[..len]) {
             Ok(superblock) => Ok(Some(superblock)),
-            Err(reason) => Err(Error::NotAStore {
+            Err(Flaw::Damaged(reason)) => Err(Error::NotAStore {
                 path: backing.root().to_owned(),
                 reason,
+            }),
+            Err(Flaw::Unknown(version)) => Err(Error::UnknownFormat {
+                path: backing.root().to_owned(),
+                version,
+                known: FORMAT_VERSION,
             }),
         }
     }
@@ -179,8 +194,35 @@ mod tests {
         let hex: String = block.encode().iter().map(|b| format!("{b:02x}")).collect();
         assert_eq!(
             hex,
-            "5348414c454653000100000000000000303132333435363738396162636465660\
-             0f153650000000000000000000000000000000000000000000000009b4b03c5"
+            "5348414c454653000200000000000000303132333435363738396162636465660\
+             0f1536500000000000000000000000000000000000000000000000094205c2c"
         );
+    }
+
+    #[test]
+    fn a_store_of_another_version_is_not_rebuilt_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let backing = shale_backing::PosixBacking::new(dir.path());
+        let block = Superblock {
+            id: *b"0123456789abcdef",
+            created: 1_700_000_000,
+        };
+        let mut bytes = block.encode();
+        bytes[8] += 1;
+        let crc = crc32c::crc32c(&bytes[..60]);
+        bytes[60..].copy_from_slice(&crc.to_le_bytes());
+        let path = dir.path().join(FILE);
+        std::fs::write(&path, bytes).unwrap();
+        std::fs::create_dir(dir.path().join("packs")).unwrap();
+        let unknown = Superblock::read(&backing);
+        assert!(matches!(
+            unknown,
+            Err(Error::UnknownFormat { version: 3, .. })
+        ));
+        let options = crate::fsck::FsckOptions { rebuild: true };
+        let refused = crate::fsck::fsck(dir.path(), &options, &mut |_, _| {});
+        assert!(matches!(refused, Err(Error::UnknownFormat { .. })));
+        assert_eq!(std::fs::read(&path).unwrap(), bytes);
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
     }
 }
