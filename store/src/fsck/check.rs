@@ -162,6 +162,8 @@ fn check_packs(
             .map_err(Error::io("open", &path))?;
         let mut header = [0; HEADER_LEN];
         let problem = match file.read_exact_at(&mut header, 0) {
+            // Its session died before it was begun: there is nothing in it yet.
+            Err(_) if len < HEADER_LEN as u64 => None,
             Err(e) => Some(e.to_string()),
             Ok(()) => match decode_header(&header) {
                 Err(problem) => Some(problem),
