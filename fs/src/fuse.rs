@@ -464,7 +464,9 @@ impl Filesystem for Wire {
     ) {
         let kill = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
         match run("write", ino, || {
-            self.fs.write(&*self.handle(fh)?, offset, data, kill)
+            let cached = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+            self.fs
+                .write(&*self.handle(fh)?, offset, data, kill, cached)
         }) {
             Ok(()) => reply.written(data.len() as u32),
             Err(errno) => reply.error(errno),

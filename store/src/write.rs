@@ -18,6 +18,24 @@ impl Store {
     /// # Errors
     /// `EFBIG`, `ENOSPC`, or an error of writing behind that leaves no room for more.
     pub fn write(&self, file: &Arc<File>, offset: u64, data: &[u8]) -> Result<(), Error> {
+        self.write_from(file, offset, data, true)
+    }
+
+    /// Writes what a cache above has kept; the times are those that it tells of itself.
+    ///
+    /// # Errors
+    /// As [`Store::write`].
+    pub fn write_back(&self, file: &Arc<File>, offset: u64, data: &[u8]) -> Result<(), Error> {
+        self.write_from(file, offset, data, false)
+    }
+
+    fn write_from(
+        &self,
+        file: &Arc<File>,
+        offset: u64,
+        data: &[u8],
+        touch: bool,
+    ) -> Result<(), Error> {
         let inner = &*self.inner;
         inner.check()?;
         if data.is_empty() {
@@ -68,7 +86,9 @@ impl Store {
             at = stop;
         }
         state.size = state.size.max(end);
-        state.touch();
+        if touch {
+            state.touch();
+        }
         inner.mark_dirty(file, &mut state);
         drop(state);
         inner.budget.give(len - grown);

@@ -7,6 +7,8 @@ use crate::{Error, Fs, Handle};
 
 impl Fs {
     /// Writes at an offset. `kill_privileges`: the writer may not keep set-id bits alive.
+    /// `cached`: the bytes come from the kernel's cache, which tells the times by itself; a write
+    /// that it sends late must not change them again.
     ///
     /// # Errors
     /// `EFBIG`, `ENOSPC`, or what prevents writing behind.
@@ -16,10 +18,15 @@ impl Fs {
         offset: u64,
         data: &[u8],
         kill_privileges: bool,
+        cached: bool,
     ) -> Result<(), Error> {
         self.settling.note_traffic(data.len());
         self.foresee_write(&handle.file, offset, data);
-        self.store.write(&handle.file, offset, data)?;
+        if cached {
+            self.store.write_back(&handle.file, offset, data)?;
+        } else {
+            self.store.write(&handle.file, offset, data)?;
+        }
         self.follow_write(&handle.file, offset, data.len() as u64);
         if kill_privileges {
             self.kill_privileges(handle.file.ino())?;

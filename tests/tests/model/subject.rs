@@ -200,7 +200,7 @@ impl InProcess {
                 sync,
             } => {
                 let handle = fs.open(self.file(&names(path))?).map_err(errno)?;
-                fs.write(&handle, *offset, &contents(*len, *seed), false)
+                fs.write(&handle, *offset, &contents(*len, *seed), false, false)
                     .map_err(errno)?;
                 if *sync {
                     fs.fsync(&handle).map_err(errno)?;
