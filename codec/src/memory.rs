@@ -148,8 +148,9 @@ impl Memory {
                 }
                 like
             }
+            // Only of the chunk that was planned; others may be encoded in between.
             _ => {
-                held.outcome = Some(outcome);
+                held.outcome.get_or_insert(outcome);
                 true
             }
         }

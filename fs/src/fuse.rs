@@ -46,6 +46,8 @@ pub(crate) struct Wire {
     notifier: Arc<OnceLock<Notifier>>,
     /// Nothing is kept in the kernel's page cache.
     direct: bool,
+    /// The kernel keeps the times of what it caches, and sends them.
+    kernel_times: bool,
 }
 
 /// Threads that wait for syncs.
@@ -65,6 +67,7 @@ impl Wire {
             syncers: syncers::Pool::new(SYNCERS)?,
             notifier,
             direct,
+            kernel_times: false,
         })
     }
 
@@ -216,7 +219,9 @@ impl Filesystem for Wire {
             InitFlags::FUSE_EXPORT_SUPPORT,
         ];
         for flag in wanted {
-            if config.add_capabilities(flag).is_err() {
+            if config.add_capabilities(flag).is_ok() {
+                self.kernel_times |= flag == InitFlags::FUSE_WRITEBACK_CACHE;
+            } else {
                 tracing::warn!("this kernel's FUSE lacks {flag:?}; update it for full function");
             }
         }
@@ -464,7 +469,8 @@ impl Filesystem for Wire {
     ) {
         let kill = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
         match run("write", ino, || {
-            let cached = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+            // Without the write-back cache these are pages of mappings, whose times are ours.
+            let cached = self.kernel_times && write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
             self.fs
                 .write(&*self.handle(fh)?, offset, data, kill, cached)
         }) {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -13,6 +14,7 @@ use shale_layout::ReadAt;
 use shale_store::index::schema::{Phase, Time};
 use shale_store::{File, SettleOptions, Settled, Store};
 
+use crate::error::refused;
 use crate::{Error, Fs, regions};
 
 /// How often it looks for quiet files.
@@ -282,7 +284,12 @@ fn attempt(fs: &Fs, ino: u64, how: &Settling, requested: bool, failed: &mut Hash
     if fs.has_writers(ino) {
         return;
     }
-    match fs.settle(ino, how, requested) {
+    let settled = catch_unwind(AssertUnwindSafe(|| fs.settle(ino, how, requested)));
+    let settled = settled.unwrap_or_else(|_| {
+        tracing::error!(inode = ino, "settling panicked; please report this");
+        refused(libc::EIO)
+    });
+    match settled {
         Ok(done) => {
             tracing::info!(inode = ino, ?done, "settled");
             if done.stopped || done.void > 0 {

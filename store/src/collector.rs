@@ -1,5 +1,6 @@
 //! A thread that rewrites packs of which little is alive.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -84,8 +85,10 @@ pub(crate) fn work(inner: &Inner) {
     set_priority(Priority::Low);
     let mut encoder = FrameEncoder::new();
     while let Some(percent) = inner.collector.next() {
-        if let Err(e) = pass(inner, percent, &mut encoder) {
-            tracing::warn!("collecting garbage is put off: {e}");
+        match catch_unwind(AssertUnwindSafe(|| pass(inner, percent, &mut encoder))) {
+            Ok(Ok(())) => {}
+            Ok(Err(e)) => tracing::warn!("collecting garbage is put off: {e}"),
+            Err(_) => tracing::error!("collecting garbage panicked; please report this"),
         }
     }
 }

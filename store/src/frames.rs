@@ -13,6 +13,9 @@ use crate::pack::{Lane, Packs};
 use crate::pins::Pin;
 use crate::tiles::Directories;
 
+/// A read of so many bytes may cross enough tiles to decode them on all cores.
+const MANY_TILES: usize = 64 << 10;
+
 /// The packs of a store, seen as decoded frames.
 pub(crate) struct Frames {
     pub(crate) packs: Packs,
@@ -120,25 +123,12 @@ impl Frames {
         ino: u64,
         out: &mut [u8],
     ) -> Result<(), Error> {
-        if let Place::Tiles(part) = &extent.place {
+        if let Place::Tiles(part) = &extent.place
+            && out.len() >= MANY_TILES
+        {
             self.decode_ahead(part, ino, extent.offset, out.len() as u64)?;
         }
         self.copy_extent_from(extent, ino, out, |part, offset| self.get(part, ino, offset))
-    }
-
-    /// Frames of an extent that are not decoded yet.
-    pub(crate) fn missing(&self, extent: &Extent, ino: u64) -> Result<Vec<FramePart>, Error> {
-        match &extent.place {
-            Place::Hole => Ok(Vec::new()),
-            Place::Frame(part) => Ok(self
-                .cache
-                .peek((part.pack, part.at))
-                .is_none()
-                .then_some(*part)
-                .into_iter()
-                .collect()),
-            Place::Tiles(part) => self.missing_tiles(part, ino, extent.offset, extent.len),
-        }
     }
 
     /// The same with frames that `get` finds.
@@ -158,6 +148,21 @@ impl Frames {
                 Ok(())
             }
             Place::Tiles(part) => self.copy_tiles(part, ino, extent.offset, out, get),
+        }
+    }
+
+    /// Frames of an extent that are not decoded yet.
+    pub(crate) fn missing(&self, extent: &Extent, ino: u64) -> Result<Vec<FramePart>, Error> {
+        match &extent.place {
+            Place::Hole => Ok(Vec::new()),
+            Place::Frame(part) => Ok(self
+                .cache
+                .peek((part.pack, part.at))
+                .is_none()
+                .then_some(*part)
+                .into_iter()
+                .collect()),
+            Place::Tiles(part) => self.missing_tiles(part, ino, extent.offset, extent.len),
         }
     }
 

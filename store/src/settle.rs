@@ -102,7 +102,8 @@ impl Inner {
             let state = file.state.lock();
             (state.size, state.write_seq)
         };
-        let limit = (self.budget.limit() / 4).clamp(ARRAY_MAX_LEAST, ARRAY_MAX);
+        let share = self.budget.limit() / 4 / options.workers.max(1) as u64;
+        let limit = share.clamp(ARRAY_MAX_LEAST, ARRAY_MAX);
         let arrays = plan::arrays(regions, size, limit, sizes);
         let mut outcome = Settled::default();
         let mut arrays = arrays.into_iter().peekable();
