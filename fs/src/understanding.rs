@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -24,26 +25,56 @@ const BUDGET: Budget = Budget {
     structure_bytes: 1 << 20,
 };
 
+/// Memory for the layouts of all files together; beyond, files are not understood before they
+/// settle.
+const MEMORY: usize = 16 << 20;
+
 /// By inode.
 #[derive(Debug, Default)]
 pub(crate) struct Understanding {
     files: Mutex<HashMap<u64, Known>>,
+    /// Memory of all layouts.
+    memory: Arc<AtomicUsize>,
 }
 
 #[derive(Debug)]
 struct Known {
-    layout: Arc<Layout>,
+    /// None where there is no memory for it.
+    layout: Option<Arc<ByLayout>>,
     /// Size when it was parsed last.
     size: u64,
     parses: u32,
 }
 
+/// A layout and the memory that it is charged with.
 #[derive(Debug)]
-struct ByLayout(Arc<Layout>);
+struct ByLayout {
+    layout: Layout,
+    memory: Arc<AtomicUsize>,
+}
+
+impl ByLayout {
+    fn new(layout: Layout, memory: &Arc<AtomicUsize>) -> Option<Arc<Self>> {
+        let charge = layout.memory();
+        let charged = Self {
+            layout,
+            memory: Arc::clone(memory),
+        };
+        let before = memory.fetch_add(charge, Ordering::Relaxed);
+        (before + charge <= MEMORY).then(|| Arc::new(charged))
+    }
+}
+
+impl Drop for ByLayout {
+    fn drop(&mut self) {
+        self.memory
+            .fetch_sub(self.layout.memory(), Ordering::Relaxed);
+    }
+}
 
 impl Advice for ByLayout {
     fn segments(&self, start: u64, end: u64) -> Vec<Segment> {
-        self.0
+        self.layout
             .segments(start..end, SEGMENT_MIN)
             .into_iter()
             .map(|segment| Segment {
@@ -78,7 +109,10 @@ impl Fs {
         let parses = match self.understanding.files.lock().get(&file.ino()) {
             None => 0,
             Some(known) => {
-                let stale = known.layout.is_stale_after(&(offset..offset + len), size);
+                let stale = known.layout.as_ref().is_some_and(|known| {
+                    let range = offset..offset + len;
+                    known.layout.is_stale_after(&range, size)
+                });
                 if !stale || (known.parses >= PARSES && size < 2 * known.size) {
                     return;
                 }
@@ -97,10 +131,12 @@ impl Fs {
             budget: BUDGET,
             growing: true,
         };
-        let layout = Arc::new(shale_layout::parse(&source, &options));
-        let advice: Option<Arc<dyn Advice>> = (!layout.extents().is_empty())
-            .then(|| Arc::new(ByLayout(Arc::clone(&layout))) as Arc<dyn Advice>);
-        file.set_advice(advice);
+        let layout = shale_layout::parse(&source, &options);
+        let layout = ByLayout::new(layout, &self.understanding.memory);
+        let advice = layout
+            .clone()
+            .filter(|known| !known.layout.extents().is_empty());
+        file.set_advice(advice.map(|known| known as Arc<dyn Advice>));
         let known = Known {
             layout,
             size: source.len(),
