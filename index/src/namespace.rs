@@ -155,6 +155,17 @@ impl Namespace {
         })
     }
 
+    /// The namespace in an engine that is only read. No session begins, and every change fails
+    /// where the engine refuses it.
+    #[must_use]
+    pub fn read_only(kv: Arc<dyn Kv>) -> Self {
+        Self {
+            kv,
+            session: 0,
+            state: Mutex::new(State::default()),
+        }
+    }
+
     /// The engine.
     #[must_use]
     pub fn kv(&self) -> &Arc<dyn Kv> {

@@ -33,7 +33,7 @@ impl StoreLock {
             .mode(0o600)
             .open(&path)
             .map_err(Error::io("open", &path))?;
-        match lock_soon(file) {
+        match lock_soon(file, FlockArg::LockExclusiveNonblock) {
             Ok(mut lock) => {
                 let note = format!("{} {purpose}\n", std::process::id());
                 let write = |file: &mut File| {
@@ -44,18 +44,43 @@ impl StoreLock {
                 write(&mut lock).map_err(Error::io("write", &path))?;
                 Ok(Self { file: lock })
             }
-            Err((mut file, nix::errno::Errno::EWOULDBLOCK)) => {
-                let mut note = String::new();
-                let _ = file.read_to_string(&mut note);
-                let holder = match note.trim().split_once(' ') {
-                    Some((pid, purpose)) => format!("process {pid} ({purpose})"),
-                    None => "another process".to_owned(),
-                };
-                Err(Error::Locked {
-                    path: store.to_owned(),
-                    holder,
-                })
-            }
+            Err((file, nix::errno::Errno::EWOULDBLOCK)) => Err(held(store, file)),
+            Err((_, errno)) => Err(Error::io("lock", path)(errno.into())),
+        }
+    }
+}
+
+fn held(store: &Path, mut file: File) -> Error {
+    let mut note = String::new();
+    let _ = file.read_to_string(&mut note);
+    let holder = match note.trim().split_once(' ') {
+        Some((pid, purpose)) => format!("process {pid} ({purpose})"),
+        None => "another process".to_owned(),
+    };
+    Error::Locked {
+        path: store.to_owned(),
+        holder,
+    }
+}
+
+/// Held by those who only read, of whom there may be several; writes nothing.
+#[derive(Debug)]
+pub(crate) struct SharedLock {
+    _file: Flock<File>,
+}
+
+impl SharedLock {
+    /// Takes the lock. `None` where there is no lock file: then nobody has ever mounted the
+    /// store, or it is a copy.
+    pub(crate) fn take(store: &Path) -> Result<Option<Self>, Error> {
+        let path = store.join(FILE);
+        let file = match File::open(&path) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(Error::io("open", &path))?,
+        };
+        match lock_soon(file, FlockArg::LockSharedNonblock) {
+            Ok(file) => Ok(Some(Self { _file: file })),
+            Err((file, nix::errno::Errno::EWOULDBLOCK)) => Err(held(store, file)),
             Err((_, errno)) => Err(Error::io("lock", path)(errno.into())),
         }
     }
@@ -63,15 +88,15 @@ impl StoreLock {
 
 /// Takes a lock that is free, or becomes free at once: a daemon that was killed keeps it until
 /// the kernel has taken it apart.
-fn lock_soon(mut file: File) -> Result<Flock<File>, (File, nix::errno::Errno)> {
+fn lock_soon(mut file: File, how: FlockArg) -> Result<Flock<File>, (File, nix::errno::Errno)> {
     for _ in 0..GRACE_STEPS {
-        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        match Flock::lock(file, how) {
             Err((again, nix::errno::Errno::EWOULDBLOCK)) => file = again,
             other => return other,
         }
         std::thread::sleep(GRACE_STEP);
     }
-    Flock::lock(file, FlockArg::LockExclusiveNonblock)
+    Flock::lock(file, how)
 }
 
 /// How long a held lock is waited for.

@@ -418,7 +418,7 @@ fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> Result<JoinHandl
 }
 
 /// Says what to do about an index that is damaged beyond what recovery can mend.
-fn unreadable_index(path: &Path, error: shale_index::Error) -> Error {
+pub(crate) fn unreadable_index(path: &Path, error: shale_index::Error) -> Error {
     match error {
         shale_index::Error::Corrupt { .. } => Error::NotAStore {
             path: path.to_owned(),
