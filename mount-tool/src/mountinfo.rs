@@ -20,6 +20,8 @@ pub(crate) struct Mount {
     pub(crate) file_system: String,
     /// For a ShaleFS mount the store.
     pub(crate) source: PathBuf,
+    /// Of the mount and of the file system.
+    pub(crate) options: Vec<String>,
 }
 
 impl Mount {
@@ -73,14 +75,20 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|&b| b == b' ');
     let device = String::from_utf8(fields.nth(2)?.to_owned()).ok()?;
     let mountpoint = unescape(fields.nth(1)?);
+    let mount_options = fields.next()?;
     let mut fields = fields.skip_while(|&field| field != b"-").skip(1);
     let file_system = String::from_utf8(fields.next()?.to_owned()).ok()?;
     let source = unescape(fields.next()?);
+    let options = [mount_options, fields.next().unwrap_or_default()];
+    let options = options.iter().flat_map(|list| list.split(|&b| b == b','));
     Some(Mount {
         device,
         mountpoint,
         file_system,
         source,
+        options: options
+            .map(|option| String::from_utf8_lossy(option).into_owned())
+            .collect(),
     })
 }
 
@@ -121,6 +129,13 @@ not a line
         let mount = mounts.of_store(Path::new("/data/st\\ore,x")).unwrap();
         assert_eq!(mount.mountpoint, Path::new("/srv/copy"));
         assert!(mount.is_shale());
+    }
+
+    #[test]
+    fn options_of_the_mount_and_of_the_file_system_are_found() {
+        let mounts = Mounts::parse(TEXT);
+        let options = &mounts.at(Path::new("/")).unwrap().options;
+        assert_eq!(options[..], ["rw", "relatime", "rw"]);
     }
 
     #[test]

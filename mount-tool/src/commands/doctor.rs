@@ -1,0 +1,127 @@
+//! `shale doctor`
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Serialize;
+
+use crate::doctor::checks::{self, Check, Verdict};
+use crate::doctor::facts::{Machine, Store};
+use crate::failure::Failure;
+use crate::report::{self, Align, Table, printable};
+
+const HELP: &str = "\
+One line for each check:
+  ok        nothing to do
+  advice    it works, and the line says how it would work better
+  problem   it does not work or data is at risk, and the line says what to change
+
+Exit status:
+  0 no problem, 1 a problem was found, 64 wrong usage, 66 neither in a mount nor a store,
+  74 I/O error, 77 no permission
+
+Examples:
+  shale doctor                      the machine alone
+  shale doctor ~/data               the machine, the mount and its store
+  shale doctor --json /lustre/me/store";
+
+/// The status when something is a problem.
+const PROBLEM: u8 = 1;
+
+/// The arguments.
+#[derive(Args, Debug)]
+#[command(after_help = HELP)]
+pub(crate) struct DoctorArgs {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// A mount point or a store
+    path: Option<PathBuf>,
+}
+
+#[derive(Debug, Serialize)]
+struct Findings {
+    problems: usize,
+    advice: usize,
+    checks: Vec<Check>,
+}
+
+pub(crate) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
+    let machine = Machine::look();
+    let mut checks = checks::of_machine(&machine);
+    if let Some(path) = &args.path {
+        checks.extend(checks::of_store(&machine, &Store::look(path)?));
+    }
+    let findings = Findings::new(checks);
+    if args.json {
+        report::print_json(&findings)?;
+    } else {
+        report::print(&findings.render())?;
+    }
+    Ok(match findings.problems {
+        0 => ExitCode::SUCCESS,
+        _ => ExitCode::from(PROBLEM),
+    })
+}
+
+impl Findings {
+    fn new(checks: Vec<Check>) -> Self {
+        let count = |verdict| checks.iter().filter(|c| c.verdict == verdict).count();
+        Self {
+            problems: count(Verdict::Problem),
+            advice: count(Verdict::Advice),
+            checks,
+        }
+    }
+
+    fn render(&self) -> String {
+        let mut table = Table::new(&[
+            ("verdict", Align::Left),
+            ("check", Align::Left),
+            ("finding", Align::Left),
+        ]);
+        for check in &self.checks {
+            let verdict = match check.verdict {
+                Verdict::Ok => "ok",
+                Verdict::Advice => "advice",
+                Verdict::Problem => "problem",
+            };
+            table.row([
+                verdict.to_owned(),
+                check.name.to_owned(),
+                printable(&check.finding),
+            ]);
+        }
+        table.render()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn findings_are_counted_and_lined_up() {
+        let check = |name, verdict, finding: &str| Check {
+            name,
+            verdict,
+            finding: finding.to_owned(),
+        };
+        let findings = Findings::new(vec![
+            check("kernel", Verdict::Ok, "Linux 6"),
+            check("space", Verdict::Problem, "full; delete"),
+            check("log", Verdict::Advice, "read it"),
+        ]);
+        assert_eq!((findings.problems, findings.advice), (1, 1));
+        assert_eq!(
+            findings.render(),
+            "verdict  check   finding\n\
+             ok       kernel  Linux 6\n\
+             problem  space   full; delete\n\
+             advice   log     read it\n"
+        );
+        let json = serde_json::to_value(&findings).unwrap();
+        assert_eq!(json["checks"][1]["verdict"], "problem");
+    }
+}

@@ -1,0 +1,269 @@
+//! `shale export`
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+
+use crate::attributes;
+use crate::backend::store_files;
+use crate::export::mounted::Mounted;
+use crate::export::source::{Kind, Source};
+use crate::export::stored::Stored;
+use crate::export::tree::{self, Report, Wishes};
+use crate::failure::{Failure, exit};
+use crate::mountinfo::Mounts;
+use crate::report::{self, printable};
+use crate::wait::Progress;
+use crate::{paths, size};
+
+const HELP: &str = "\
+Times, permissions, extended attributes, access control lists, hard and symbolic links and holes
+are kept, owners too when root exports. Every file is written under a temporary name, made durable,
+read again, compared, and renamed; so an export that was interrupted is gone on with by the same
+command: files that are there with the same size and time are left.
+
+A store that is not mounted is read without FUSE and without writing to it. Through a mount, cp and
+rsync work as well.
+
+Exit status:
+  0 everything is there, 64 wrong usage, 66 neither in a mount nor a store, 73 something is in the
+  way, 74 I/O error or damaged data, 75 the store is in use or a file was changing, 77 no permission
+
+Examples:
+  shale export ~/data/run1 /scratch/run1           a directory of a mount
+  shale export ~/data/run1/history.nc /scratch     a file, into a directory
+  shale export /lustre/me/store /scratch/all       everything in a store that is not mounted
+  shale export --only run1 /lustre/me/store /scratch/run1";
+
+/// The arguments.
+#[derive(Args, Debug)]
+#[command(after_help = HELP)]
+pub(crate) struct ExportArgs {
+    /// Replace files in DEST that differ
+    #[arg(short, long)]
+    force: bool,
+    /// Only this file or directory below SRC
+    #[arg(long, value_name = "PATH")]
+    only: Option<PathBuf>,
+    /// Copy damaged files too, with zeros for what cannot be read
+    #[arg(long)]
+    salvage: bool,
+    /// Print JSON, sizes in bytes
+    #[arg(long)]
+    json: bool,
+    /// A file or directory in a mount, or a store that is not mounted
+    #[arg(value_name = "SRC")]
+    source: PathBuf,
+    /// Where it goes; a directory's contents go into an existing directory of that name
+    #[arg(value_name = "DEST")]
+    target: PathBuf,
+}
+
+pub(crate) fn run(args: &ExportArgs) -> Result<ExitCode, Failure> {
+    let report = if is_store(&args.source)? {
+        let store = paths::absolute(&args.source).map_err(|e| unreadable(&args.source, &e))?;
+        let only = args.only.as_deref().unwrap_or(Path::new(""));
+        let stored = Stored::open(&store, only).map_err(|f| mounted_where(f, &store))?;
+        let name = only.file_name();
+        export(&stored, name.map(Path::new), args)?
+    } else {
+        let path = match &args.only {
+            Some(only) => args.source.join(only),
+            None => args.source.clone(),
+        };
+        let top = std::fs::canonicalize(&path).map_err(|e| unreadable(&path, &e))?;
+        if attributes::check_place(&top).is_err() {
+            return Err(Failure::new(
+                exit::NO_INPUT,
+                format_args!(
+                    "{} is neither in a ShaleFS mount nor a store; see 'findmnt -t fuse.shale' for \
+                     the mounts there are",
+                    path.display()
+                ),
+            ));
+        }
+        let name = top.file_name().map(PathBuf::from);
+        export(&Mounted::new(top), name.as_deref(), args)?
+    };
+    if args.json {
+        report::print_json(&report)?;
+    } else {
+        report::print(&render(&report, &args.target))?;
+    }
+    Ok(ExitCode::from(status(&report)))
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::io("export", path, error)
+}
+
+/// A directory with a superblock; in a mount it is a copy of a store, and an ordinary directory.
+fn is_store(path: &Path) -> Result<bool, Failure> {
+    let metadata = std::fs::metadata(path).map_err(|e| unreadable(path, &e))?;
+    Ok(metadata.is_dir()
+        && path
+            .join(store_files::SUPERBLOCK)
+            .symlink_metadata()
+            .is_ok()
+        && attributes::check_place(path).is_err())
+}
+
+/// Names the mount of a store that is in use.
+fn mounted_where(failure: Failure, store: &Path) -> Failure {
+    let mounts = Mounts::read().unwrap_or_default();
+    match mounts.of_store(store) {
+        Some(mount) if failure.status == exit::BUSY => Failure::new(
+            exit::BUSY,
+            format_args!(
+                "{0} is mounted on {1}; export from there: 'shale export {1} ...'",
+                store.display(),
+                mount.mountpoint.display()
+            ),
+        ),
+        _ => failure,
+    }
+}
+
+fn export<S: Source>(
+    source: &S,
+    name: Option<&Path>,
+    args: &ExportArgs,
+) -> Result<Report, Failure> {
+    let top = source.node(&source.top())?;
+    let target = match name {
+        Some(name) if top.kind != Kind::Directory && args.target.is_dir() => args.target.join(name),
+        _ => args.target.clone(),
+    };
+    let absolute = paths::absolute(&target)
+        .map_err(|e| Failure::io("export to", &target, &e).with_status(exit::CANNOT_CREATE))?;
+    if absolute.starts_with(source.place()) {
+        return Err(Failure::new(
+            exit::CANNOT_CREATE,
+            format_args!(
+                "{} is inside what is to be exported; choose a directory elsewhere",
+                target.display()
+            ),
+        ));
+    }
+    let total = tree::measure(source)?;
+    let mut progress = Progress::of("exporting");
+    let mut done = 0;
+    let wishes = Wishes {
+        force: args.force,
+        salvage: args.salvage,
+    };
+    tree::export(source, &target, wishes, &mut |bytes| {
+        done += bytes;
+        progress.update(done, total);
+    })
+}
+
+/// Lost data counts more than files in the way.
+fn status(report: &Report) -> u8 {
+    let statuses = report.problems.iter().map(|problem| problem.status);
+    let rank = |status: &u8| match *status {
+        exit::IO => 3,
+        exit::NO_PERMISSION => 2,
+        exit::BUSY => 1,
+        _ => 0,
+    };
+    statuses.max_by_key(rank).unwrap_or(0)
+}
+
+fn render(report: &Report, target: &Path) -> String {
+    let mut text = String::new();
+    for problem in &report.problems {
+        let _ = writeln!(text, "{}", printable(&problem.message));
+    }
+    if !report.missed_attributes.is_empty() {
+        let names: Vec<String> = report
+            .missed_attributes
+            .iter()
+            .map(|name| printable(name))
+            .collect();
+        let _ = writeln!(
+            text,
+            "not kept, because the target or you may not have them: {}",
+            names.join(", ")
+        );
+    }
+    let plural = |count: u64, one: &str, many: &str| match count {
+        1 => format!("1 {one}"),
+        _ => format!("{count} {many}"),
+    };
+    let _ = write!(
+        text,
+        "{}, {} in {} copied to {} and compared",
+        plural(report.files, "file", "files"),
+        size::human(report.bytes),
+        plural(report.directories, "directory", "directories"),
+        target.display()
+    );
+    if report.others > 0 {
+        let _ = write!(
+            text,
+            "; {}",
+            plural(report.others, "link or other", "links and others")
+        );
+    }
+    if report.present > 0 {
+        let were = plural(report.present, "was", "were");
+        let _ = write!(text, "; {were} there already");
+    }
+    let problems = report.problems.len() as u64;
+    if problems > 0 {
+        let _ = write!(text, "; {}", plural(problems, "problem", "problems"));
+    }
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::export::tree::Problem;
+
+    fn report(statuses: &[u8]) -> Report {
+        let problem = |&status: &u8| Problem {
+            path: "/d/x".into(),
+            status,
+            message: format!("problem {status}"),
+        };
+        Report {
+            files: 2,
+            bytes: 3 << 20,
+            directories: 1,
+            problems: statuses.iter().map(problem).collect(),
+            ..Report::default()
+        }
+    }
+
+    #[test]
+    fn the_worst_problem_decides() {
+        assert_eq!(status(&report(&[])), 0);
+        assert_eq!(status(&report(&[73])), 73);
+        assert_eq!(status(&report(&[73, 74, 73, 77])), 74);
+    }
+
+    #[test]
+    fn the_summary_says_what_is_where() {
+        let text = render(&report(&[]), Path::new("/d"));
+        assert_eq!(
+            text,
+            "2 files, 3.00 MiB in 1 directory copied to /d and compared\n"
+        );
+        let mut report = report(&[73]);
+        report.present = 4;
+        report.others = 1;
+        report.missed_attributes.insert("trusted.x".to_owned());
+        assert_eq!(
+            render(&report, Path::new("/d")),
+            "problem 73\n\
+             not kept, because the target or you may not have them: trusted.x\n\
+             2 files, 3.00 MiB in 1 directory copied to /d and compared; 1 link or other; 4 were \
+             there already; 1 problem\n"
+        );
+    }
+}

@@ -1,0 +1,705 @@
+//! What the facts mean, and what to change.
+
+use serde::Serialize;
+
+use super::facts::{Machine, Mounted, Store};
+use crate::size;
+
+/// How bad it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Verdict {
+    Ok,
+    /// It works, and could work better.
+    Advice,
+    /// It does not work, or data is at risk.
+    Problem,
+}
+
+/// One finding.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Check {
+    pub(crate) name: &'static str,
+    pub(crate) verdict: Verdict,
+    /// What is, and unless it is fine, what to do.
+    pub(crate) finding: String,
+}
+
+impl Check {
+    fn new(name: &'static str, verdict: Verdict, finding: impl Into<String>) -> Self {
+        Self {
+            name,
+            verdict,
+            finding: finding.into(),
+        }
+    }
+}
+
+use Verdict::{Advice, Ok, Problem};
+
+/// The oldest kernel whose FUSE has what we ask of it.
+const KERNEL: (u32, u32) = (5, 11);
+/// Packs that are kept open, and as much again for the rest.
+const OPEN_FILES_NEEDED: u64 = 512;
+const OPEN_FILES_GOOD: u64 = 4096;
+/// RAM below which the daemon has little room beside its smallest budget.
+const RAM_SMALL: u64 = 512 << 20;
+/// 2025: the time before which no clock of a running machine can be right.
+const THIS_PROGRAM: u64 = 1_735_689_600;
+/// Clocks of two machines may differ a little.
+const CLOCK_SKEW: u64 = 300;
+
+/// Everything about the machine.
+pub(crate) fn of_machine(machine: &Machine) -> Vec<Check> {
+    vec![
+        kernel(machine),
+        fuse(machine),
+        fusermount(machine),
+        open_files(machine),
+        memory(machine),
+    ]
+}
+
+/// Everything about a store and its mount.
+pub(crate) fn of_store(machine: &Machine, store: &Store) -> Vec<Check> {
+    let mut checks = vec![
+        format(store),
+        backing(store),
+        backing_options(store),
+        space(store),
+        inodes(store),
+        privacy(store),
+        clock(machine, store),
+        log(store),
+    ];
+    if let Some(mount) = &store.mount {
+        checks.extend([daemon(mount), mount_options(machine, mount)]);
+    }
+    checks
+}
+
+fn kernel(machine: &Machine) -> Check {
+    let mut numbers = machine.kernel.split(|c: char| !c.is_ascii_digit());
+    let mut number = || numbers.next().and_then(|text| text.parse::<u32>().ok());
+    let release = &machine.kernel;
+    let (verdict, finding) = match number().zip(number()) {
+        Some(version) if version >= KERNEL => (Ok, format!("Linux {release}")),
+        Some(_) => (
+            Problem,
+            format!(
+                "Linux {release} is too old; FUSE as it is needed here begins with {}.{}: install \
+                 a newer kernel",
+                KERNEL.0, KERNEL.1
+            ),
+        ),
+        None => (
+            Advice,
+            format!(
+                "cannot tell the version of the kernel from '{release}'; it should be {}.{} or \
+                 newer",
+                KERNEL.0, KERNEL.1
+            ),
+        ),
+    };
+    Check::new("kernel", verdict, finding)
+}
+
+fn fuse(machine: &Machine) -> Check {
+    match &machine.fuse {
+        Result::Ok(()) => Check::new("fuse", Ok, "/dev/fuse can be opened"),
+        Err(why) => Check::new(
+            "fuse",
+            Problem,
+            format!(
+                "cannot open /dev/fuse: {why}; load the module with 'modprobe fuse', or give the \
+                 container the device"
+            ),
+        ),
+    }
+}
+
+fn fusermount(machine: &Machine) -> Check {
+    let (verdict, finding) = match (machine.fusermount, machine.root) {
+        (true, _) => (Ok, "fusermount3 is there: ordinary users can mount"),
+        (false, true) => (
+            Advice,
+            "fusermount3 is missing, so only root can mount; install the package fuse3",
+        ),
+        (false, false) => (
+            Problem,
+            "fusermount3 is missing, so you cannot mount; install the package fuse3",
+        ),
+    };
+    Check::new("fusermount", verdict, finding)
+}
+
+fn open_files(machine: &Machine) -> Check {
+    let limit = machine.open_files;
+    let raise = "raise it in /etc/security/limits.conf (nofile), or with LimitNOFILE= in the unit";
+    let (verdict, finding) = if limit < OPEN_FILES_NEEDED {
+        (
+            Problem,
+            format!("{limit} open files are too few for the packs of a store; {raise}"),
+        )
+    } else if limit < OPEN_FILES_GOOD {
+        (
+            Advice,
+            format!("{limit} open files are few when many files are in use; {raise}"),
+        )
+    } else {
+        (Ok, format!("up to {limit}"))
+    };
+    Check::new("open files", verdict, finding)
+}
+
+fn memory(machine: &Machine) -> Check {
+    let ram = size::human(machine.ram);
+    if machine.ram < RAM_SMALL {
+        Check::new(
+            "memory",
+            Advice,
+            format!(
+                "{ram} of memory, or allowed to this control group, is little; mount with a small \
+                 budget such as --memory 64M, or raise the limit"
+            ),
+        )
+    } else {
+        Check::new("memory", Ok, format!("{ram} for this machine or job"))
+    }
+}
+
+fn format(store: &Store) -> Check {
+    match &store.format {
+        Result::Ok(()) => Check::new(
+            "store",
+            Ok,
+            format!("{} has a known format", store.path.display()),
+        ),
+        Err(why) => Check::new("store", Problem, why.clone()),
+    }
+}
+
+fn backing(store: &Store) -> Check {
+    let kind = store.backing.as_str();
+    let (verdict, finding) = match kind {
+        "ext4" | "xfs" | "btrfs" | "lustre" | "zfs" | "bcachefs" | "f2fs" | "gpfs" => {
+            (Ok, kind.to_owned())
+        }
+        "tmpfs" | "ramfs" => (
+            Problem,
+            format!("{kind}: everything is gone after a reboot; move the store to a disk"),
+        ),
+        "fuse.shale" => (
+            Problem,
+            "the store is inside another ShaleFS mount: slow, and compressed twice for nothing; \
+             move it out"
+                .to_owned(),
+        ),
+        "nfs" | "nfs4" | "cifs" | "smb3" | "9p" | "virtiofs" => (
+            Advice,
+            format!(
+                "{kind}: two machines may not see each other's lock, and fsync may be slow; make \
+                 sure that only one machine mounts the store, and prefer a local disk or Lustre"
+            ),
+        ),
+        "overlay" => (
+            Advice,
+            "overlay: this looks like the inside of a container; put the store on a volume that \
+             outlives it"
+                .to_owned(),
+        ),
+        other => (
+            Advice,
+            format!(
+                "'{other}' has not been tried; it must keep fsync's promises and replace files \
+                 atomically by rename"
+            ),
+        ),
+    };
+    Check::new("backing", verdict, finding)
+}
+
+fn backing_options(store: &Store) -> Check {
+    let has = |option: &str| store.backing_options.iter().any(|found| found == option);
+    let read_only_mount = store
+        .mount
+        .as_ref()
+        .is_some_and(|mount| mount.options.iter().any(|option| option == "ro"));
+    let (verdict, finding) = if has("ro") && !read_only_mount {
+        (
+            Problem,
+            "the file system of the store is mounted read-only; remount it writable, or mount the \
+             store with --ro",
+        )
+    } else if has("nobarrier") || has("barrier=0") {
+        (
+            Problem,
+            "the file system of the store is mounted without barriers, so fsync does not survive \
+             a power cut; mount it with 'barrier'",
+        )
+    } else if has("sync") || has("dirsync") {
+        (
+            Advice,
+            "the file system of the store is mounted with 'sync', which makes every write wait; \
+             ShaleFS syncs by itself, mount it with 'async'",
+        )
+    } else if store
+        .backing_options
+        .iter()
+        .any(|option| option.starts_with("compress=") || option.starts_with("compress-force="))
+    {
+        (
+            Advice,
+            "the file system of the store compresses too, which costs time and gains nothing; \
+             'chattr +m' on the store, or mount it without compress",
+        )
+    } else {
+        (Ok, "nothing against them")
+    };
+    Check::new("backing options", verdict, finding)
+}
+
+fn space(store: &Store) -> Check {
+    let (free, total) = (size::human(store.available), size::human(store.total));
+    // As much as a store keeps free to be able to delete and collect.
+    let reserve = (store.total / 64).clamp(4 << 20, 64 << 20);
+    let (verdict, finding) = if store.available < 2 * reserve {
+        (
+            Problem,
+            format!(
+                "only {free} of {total} free: writes answer ENOSPC; delete files, then \
+                 'shale gc --wait', or enlarge the device"
+            ),
+        )
+    } else if store.available < store.total / 20 {
+        (
+            Advice,
+            format!(
+                "{free} of {total} free, less than a twentieth; make room before it is full, \
+                 'shale gc --wait' gives back what deleted files still take"
+            ),
+        )
+    } else {
+        (Ok, format!("{free} of {total} free"))
+    };
+    Check::new("space", verdict, finding)
+}
+
+fn inodes(store: &Store) -> Check {
+    let (all, free) = store.inodes;
+    if all > 0 && free < 1000 {
+        return Check::new(
+            "inodes",
+            Problem,
+            format!(
+                "only {free} of {all} inodes are free on the device, and packs and the index need \
+                 some; delete small files that are there beside the store"
+            ),
+        );
+    }
+    Check::new("inodes", Ok, "enough")
+}
+
+fn privacy(store: &Store) -> Check {
+    if store.mode & 0o077 != 0 {
+        return Check::new(
+            "privacy",
+            Advice,
+            format!(
+                "others may enter the store, where permissions of the files in it do not count; \
+                 'chmod 700 {}'",
+                store.path.display()
+            ),
+        );
+    }
+    Check::new("privacy", Ok, "only its owner may enter the store")
+}
+
+fn clock(machine: &Machine, store: &Store) -> Check {
+    let set = "set it, and keep it right with NTP ('timedatectl set-ntp true')";
+    let (verdict, finding) = if machine.now < THIS_PROGRAM {
+        (
+            Problem,
+            format!("the clock is wrong: it is before 2025; {set}"),
+        )
+    } else if store.newest > machine.now + CLOCK_SKEW {
+        let behind = (store.newest - machine.now) / 60;
+        (
+            Problem,
+            format!(
+                "the clock is {behind} minutes behind the latest change of the store, so times of \
+                 files will go backwards; {set}"
+            ),
+        )
+    } else {
+        (Ok, "not behind the store".to_owned())
+    };
+    Check::new("clock", verdict, finding)
+}
+
+fn log(store: &Store) -> Check {
+    match store.warnings {
+        0 => Check::new("log", Ok, "no warnings"),
+        count => Check::new(
+            "log",
+            Advice,
+            format!(
+                "{count} warnings at the end of {}/shale.log; read them, then empty the file",
+                store.path.display()
+            ),
+        ),
+    }
+}
+
+fn daemon(mount: &Mounted) -> Check {
+    let mountpoint = mount.mountpoint.display();
+    let (verdict, finding) = match &mount.daemon {
+        _ if mount.dead => (
+            Problem,
+            format!(
+                "the daemon has died; clear the mount with 'shale unmount {mountpoint}' and mount \
+                 again, nothing that was synced is lost"
+            ),
+        ),
+        None => (
+            Advice,
+            "you may not look at the daemon of this mount; ask again as root or as who mounted it"
+                .to_owned(),
+        ),
+        Some(daemon) if daemon.outdated => (
+            Advice,
+            format!(
+                "process {} runs a program that has been replaced since; unmount and mount again \
+                 to use the new one",
+                daemon.pid
+            ),
+        ),
+        Some(daemon)
+            if daemon
+                .open_files
+                .is_some_and(|limit| limit < OPEN_FILES_NEEDED) =>
+        {
+            (
+                Problem,
+                format!(
+                    "process {} may open too few files; raise the limit (nofile) and mount again",
+                    daemon.pid
+                ),
+            )
+        }
+        Some(daemon) => (
+            Ok,
+            match daemon.resident {
+                Some(bytes) => format!("process {}, {}", daemon.pid, size::human(bytes)),
+                None => format!("process {}", daemon.pid),
+            },
+        ),
+    };
+    Check::new("daemon", verdict, finding)
+}
+
+fn mount_options(machine: &Machine, mount: &Mounted) -> Check {
+    let has = |option: &str| mount.options.iter().any(|found| found == option);
+    let (verdict, finding) = if has("sync") {
+        (
+            Advice,
+            "sync makes every write wait for the device; leave it out, fsync is enough",
+        )
+    } else if machine.root && !has("allow_other") {
+        (
+            Advice,
+            "without allow_other only who mounted it can use the mount",
+        )
+    } else if !has("nodev") || !has("nosuid") {
+        (
+            Advice,
+            "device files and set-id programs in the mount are honoured; leave out dev and suid \
+             unless they are needed",
+        )
+    } else {
+        (Ok, "nothing against them")
+    };
+    Check::new("mount options", verdict, finding)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::facts::Daemon;
+    use super::*;
+
+    fn machine() -> Machine {
+        Machine {
+            kernel: "6.18.4-generic".to_owned(),
+            fuse: Result::Ok(()),
+            fusermount: true,
+            root: true,
+            open_files: 524_288,
+            ram: 16 << 30,
+            now: 1_800_000_000,
+        }
+    }
+
+    fn store() -> Store {
+        Store {
+            path: "/s".into(),
+            format: Result::Ok(()),
+            mode: 0o40_700,
+            newest: 1_799_999_999,
+            total: 1 << 40,
+            available: 1 << 39,
+            inodes: (1 << 20, 1 << 19),
+            backing: "ext4".to_owned(),
+            backing_options: vec!["rw".to_owned(), "relatime".to_owned()],
+            warnings: 0,
+            mount: None,
+        }
+    }
+
+    fn mounted() -> Mounted {
+        Mounted {
+            mountpoint: "/m".into(),
+            dead: false,
+            options: ["rw", "nosuid", "nodev", "allow_other"]
+                .map(str::to_owned)
+                .to_vec(),
+            daemon: Some(Daemon {
+                pid: 7,
+                outdated: false,
+                open_files: Some(524_288),
+                resident: Some(300 << 20),
+            }),
+        }
+    }
+
+    #[track_caller]
+    fn verdict(check: Check, verdict: Verdict, words: &str) {
+        assert_eq!(check.verdict, verdict, "{}", check.finding);
+        assert!(check.finding.contains(words), "{}", check.finding);
+        assert!(!check.finding.contains('\n'), "{}", check.finding);
+    }
+
+    #[test]
+    fn a_good_machine_and_store_have_nothing_to_complain_of() {
+        let store = Store {
+            mount: Some(mounted()),
+            ..store()
+        };
+        let mut checks = of_machine(&machine());
+        checks.extend(of_store(&machine(), &store));
+        assert_eq!(checks.len(), 15);
+        for check in checks {
+            assert_eq!(check.verdict, Ok, "{check:?}");
+        }
+    }
+
+    #[test]
+    fn kernels() {
+        for (release, expected, words) in [
+            ("6.18.4-generic", Ok, "6.18"),
+            ("5.11.0", Ok, "5.11"),
+            ("5.10.200-el8", Problem, "newer kernel"),
+            ("4.18.0-553.el8", Problem, "newer kernel"),
+            ("unknown", Advice, "cannot tell"),
+            ("", Advice, "cannot tell"),
+        ] {
+            let kernel = kernel(&Machine {
+                kernel: release.to_owned(),
+                ..machine()
+            });
+            verdict(kernel, expected, words);
+        }
+    }
+
+    #[test]
+    fn access_to_fuse() {
+        let closed = Machine {
+            fuse: Err("permission denied".to_owned()),
+            ..machine()
+        };
+        verdict(fuse(&closed), Problem, "modprobe fuse");
+        for (root, expected) in [(true, Advice), (false, Problem)] {
+            let without = Machine {
+                fusermount: false,
+                root,
+                ..machine()
+            };
+            verdict(fusermount(&without), expected, "package fuse3");
+        }
+    }
+
+    #[test]
+    fn limits_of_the_machine() {
+        for (limit, expected) in [(256, Problem), (1024, Advice), (4096, Ok)] {
+            let limited = Machine {
+                open_files: limit,
+                ..machine()
+            };
+            verdict(open_files(&limited), expected, &limit.to_string());
+        }
+        let small = Machine {
+            ram: 256 << 20,
+            ..machine()
+        };
+        verdict(memory(&small), Advice, "--memory 64M");
+    }
+
+    #[test]
+    fn a_store_of_an_unknown_format() {
+        let strange = Store {
+            format: Err("version 9; use the program that wrote it".to_owned()),
+            ..store()
+        };
+        verdict(format(&strange), Problem, "program that wrote it");
+    }
+
+    #[test]
+    fn file_systems_below() {
+        for (kind, expected, words) in [
+            ("xfs", Ok, "xfs"),
+            ("lustre", Ok, "lustre"),
+            ("tmpfs", Problem, "reboot"),
+            ("fuse.shale", Problem, "twice"),
+            ("nfs4", Advice, "one machine"),
+            ("overlay", Advice, "volume"),
+            ("fuse.sshfs", Advice, "not been tried"),
+        ] {
+            let on = Store {
+                backing: kind.to_owned(),
+                ..store()
+            };
+            verdict(backing(&on), expected, words);
+        }
+    }
+
+    #[test]
+    fn options_of_the_file_system_below() {
+        for (option, expected, words) in [
+            ("ro", Problem, "--ro"),
+            ("nobarrier", Problem, "barriers"),
+            ("barrier=0", Problem, "barriers"),
+            ("sync", Advice, "async"),
+            ("compress=zstd:3", Advice, "compress"),
+            ("noatime", Ok, ""),
+        ] {
+            let with = Store {
+                backing_options: vec![option.to_owned()],
+                ..store()
+            };
+            verdict(backing_options(&with), expected, words);
+        }
+        let read_only = Store {
+            backing_options: vec!["ro".to_owned()],
+            mount: Some(Mounted {
+                options: vec!["ro".to_owned()],
+                ..mounted()
+            }),
+            ..store()
+        };
+        verdict(backing_options(&read_only), Ok, "");
+    }
+
+    #[test]
+    fn room_on_the_device() {
+        for (available, expected, words) in [
+            (100 << 20, Problem, "ENOSPC"),
+            (40 << 30, Advice, "twentieth"),
+            (60 << 30, Ok, "free"),
+        ] {
+            let with = Store {
+                available,
+                ..store()
+            };
+            verdict(space(&with), expected, words);
+        }
+        let crowded = Store {
+            inodes: (1000, 10),
+            ..store()
+        };
+        verdict(inodes(&crowded), Problem, "inodes");
+        let boundless = Store {
+            inodes: (0, 0),
+            ..store()
+        };
+        verdict(inodes(&boundless), Ok, "enough");
+    }
+
+    #[test]
+    fn a_store_that_others_can_enter() {
+        let open = Store {
+            mode: 0o40_755,
+            ..store()
+        };
+        verdict(privacy(&open), Advice, "chmod 700 /s");
+    }
+
+    #[test]
+    fn clocks() {
+        let early = Machine {
+            now: 1000,
+            ..machine()
+        };
+        verdict(clock(&early, &store()), Problem, "before 2025");
+        let late = Store {
+            newest: machine().now + 7200,
+            ..store()
+        };
+        verdict(clock(&machine(), &late), Problem, "120 minutes behind");
+        let skewed = Store {
+            newest: machine().now + 60,
+            ..store()
+        };
+        verdict(clock(&machine(), &skewed), Ok, "");
+    }
+
+    #[test]
+    fn warnings_in_the_log() {
+        let warned = Store {
+            warnings: 3,
+            ..store()
+        };
+        verdict(log(&warned), Advice, "/s/shale.log");
+    }
+
+    #[test]
+    fn daemons() {
+        let dead = Mounted {
+            dead: true,
+            daemon: None,
+            ..mounted()
+        };
+        verdict(daemon(&dead), Problem, "shale unmount /m");
+        let hidden = Mounted {
+            daemon: None,
+            ..mounted()
+        };
+        verdict(daemon(&hidden), Advice, "as root");
+        let with = |change: fn(&mut Daemon)| {
+            let mut mount = mounted();
+            mount.daemon.iter_mut().for_each(change);
+            daemon(&mount)
+        };
+        verdict(with(|d| d.outdated = true), Advice, "replaced");
+        verdict(with(|d| d.open_files = Some(256)), Problem, "nofile");
+        verdict(with(|d| d.resident = None), Ok, "process 7");
+    }
+
+    #[test]
+    fn options_of_the_mount() {
+        let with = |options: &[&str]| {
+            let mount = Mounted {
+                options: options.iter().map(|&option| option.to_owned()).collect(),
+                ..mounted()
+            };
+            mount_options(&machine(), &mount)
+        };
+        let usual = ["rw", "nodev", "nosuid", "allow_other"];
+        verdict(with(&usual), Ok, "");
+        verdict(with(&["rw", "nodev", "nosuid"]), Advice, "allow_other");
+        verdict(with(&["rw", "nodev", "allow_other"]), Advice, "suid");
+        verdict(
+            with(&["sync", "nodev", "nosuid", "allow_other"]),
+            Advice,
+            "fsync",
+        );
+    }
+}

@@ -1,0 +1,260 @@
+//! What the system says, as it says it.
+
+use std::fs::OpenOptions;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use nix::sys::resource::{Resource, getrlimit};
+use nix::sys::statvfs::statvfs;
+use nix::unistd::{AccessFlags, eaccess};
+
+use crate::backend::{self, Defaults, store_files};
+use crate::failure::{Failure, exit, reason};
+use crate::mountinfo::{Mount, Mounts};
+use crate::paths;
+
+/// The last bytes of the log that are looked at.
+const LOG_TAIL: u64 = 64 << 10;
+
+/// The machine.
+#[derive(Clone, Debug)]
+pub(crate) struct Machine {
+    /// As `uname -r` says.
+    pub(crate) kernel: String,
+    /// Why `/dev/fuse` cannot be opened, if so.
+    pub(crate) fuse: Result<(), String>,
+    pub(crate) fusermount: bool,
+    pub(crate) root: bool,
+    /// Open files: the limit that cannot be exceeded.
+    pub(crate) open_files: u64,
+    /// RAM, or the limit of the control group.
+    pub(crate) ram: u64,
+    /// Seconds since 1970.
+    pub(crate) now: u64,
+}
+
+/// A store, mounted or not.
+#[derive(Clone, Debug)]
+pub(crate) struct Store {
+    pub(crate) path: PathBuf,
+    /// Why its superblock is not good.
+    pub(crate) format: Result<(), String>,
+    pub(crate) mode: u32,
+    /// Seconds since 1970 of its latest change.
+    pub(crate) newest: u64,
+    pub(crate) total: u64,
+    pub(crate) available: u64,
+    /// Inodes in all and free; 0 in all where they are made as needed.
+    pub(crate) inodes: (u64, u64),
+    /// Type and options of the file system that it is on.
+    pub(crate) backing: String,
+    pub(crate) backing_options: Vec<String>,
+    /// Warnings and errors at the end of its log.
+    pub(crate) warnings: usize,
+    pub(crate) mount: Option<Mounted>,
+}
+
+/// The mount of a store.
+#[derive(Clone, Debug)]
+pub(crate) struct Mounted {
+    pub(crate) mountpoint: PathBuf,
+    pub(crate) dead: bool,
+    pub(crate) options: Vec<String>,
+    pub(crate) daemon: Option<Daemon>,
+}
+
+/// The process that serves a mount, as far as we may look at it.
+#[derive(Clone, Debug)]
+pub(crate) struct Daemon {
+    pub(crate) pid: u32,
+    /// Its program has been replaced or removed since it was started.
+    pub(crate) outdated: bool,
+    pub(crate) open_files: Option<u64>,
+    /// Memory that it uses.
+    pub(crate) resident: Option<u64>,
+}
+
+impl Machine {
+    pub(crate) fn look() -> Self {
+        let fuse = OpenOptions::new().read(true).write(true).open("/dev/fuse");
+        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let defaults = Defaults::of_this_machine();
+        Self {
+            kernel: kernel.trim().to_owned(),
+            fuse: fuse.map(|_| ()).map_err(|e| reason(&e)),
+            fusermount: paths::program("fusermount3").is_some(),
+            root: defaults.root,
+            open_files: getrlimit(Resource::RLIMIT_NOFILE).map_or(0, |(_, hard)| hard),
+            ram: defaults.ram,
+            now: seconds(SystemTime::now()),
+        }
+    }
+}
+
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}
+
+impl Store {
+    /// Looks at a store, given by itself or by a path in its mount.
+    pub(crate) fn look(path: &Path) -> Result<Self, Failure> {
+        let mounts = Mounts::read()?;
+        // A dead mount cannot be entered, so it is looked for by its name.
+        let absolute = paths::absolute(path).map_err(|e| Failure::io("examine", path, &e))?;
+        let mount = match mounts.holding(&absolute).filter(|mount| mount.is_shale()) {
+            Some(mount) => Some(mount),
+            None => mounts.of_store(&absolute),
+        };
+        let store = match mount {
+            Some(mount) => mount.source.clone(),
+            None => absolute,
+        };
+        let metadata = std::fs::metadata(&store).map_err(|e| Failure::io("examine", &store, &e))?;
+        if mount.is_none()
+            && store
+                .join(store_files::SUPERBLOCK)
+                .symlink_metadata()
+                .is_err()
+        {
+            return Err(Failure::new(
+                exit::NO_INPUT,
+                format_args!(
+                    "{} is neither in a ShaleFS mount nor a store; see 'findmnt -t fuse.shale' for \
+                     the mounts there are",
+                    path.display()
+                ),
+            ));
+        }
+        let failed = |e: std::io::Error| Failure::io("examine store", &store, &e);
+        eaccess(&store, AccessFlags::R_OK | AccessFlags::X_OK).map_err(|e| failed(e.into()))?;
+        let space = statvfs(&store).map_err(|e| failed(e.into()))?;
+        let backing = mounts.holding(&store);
+        Ok(Self {
+            format: backend::check_superblock(&store).map_err(|f| f.message().to_owned()),
+            mode: metadata.mode(),
+            newest: newest(&store),
+            total: space.blocks() * space.fragment_size(),
+            available: space.blocks_available() * space.fragment_size(),
+            inodes: (space.files(), space.files_available()),
+            backing: backing.map_or_else(String::new, |mount| mount.file_system.clone()),
+            backing_options: backing.map_or_else(Vec::new, |mount| mount.options.clone()),
+            warnings: warnings(&store),
+            mount: mount.map(|mount| Mounted::look(mount, &store)),
+            path: store,
+        })
+    }
+}
+
+/// The latest time among the files at the top and of the index.
+fn newest(store: &Path) -> u64 {
+    let of = |directory: PathBuf| {
+        std::fs::read_dir(directory)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|entry| entry.metadata().ok()?.modified().ok())
+            .map(seconds)
+            .max()
+    };
+    of(store.to_owned())
+        .max(of(store.join("index")))
+        .unwrap_or(0)
+}
+
+fn warnings(store: &Path) -> usize {
+    let read = || {
+        let mut file = std::fs::File::open(store.join(store_files::LOG))?;
+        let length = file.metadata()?.len();
+        std::io::Seek::seek(
+            &mut file,
+            std::io::SeekFrom::Start(length.saturating_sub(LOG_TAIL)),
+        )?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        std::io::Result::Ok(String::from_utf8_lossy(&bytes).into_owned())
+    };
+    let text = read().unwrap_or_default();
+    text.lines()
+        .filter(|line| line.contains(" WARN ") || line.contains(" ERROR "))
+        .count()
+}
+
+impl Mounted {
+    fn look(mount: &Mount, store: &Path) -> Self {
+        let dead = std::fs::metadata(&mount.mountpoint).is_err_and(|e| paths::is_dead(&e));
+        Self {
+            mountpoint: mount.mountpoint.clone(),
+            dead,
+            options: mount.options.clone(),
+            daemon: if dead { None } else { Daemon::look(store) },
+        }
+    }
+}
+
+impl Daemon {
+    fn look(store: &Path) -> Option<Self> {
+        let note = std::fs::read_to_string(store.join(store_files::LOCK)).ok()?;
+        let pid: u32 = note.split_whitespace().next()?.parse().ok()?;
+        let process = PathBuf::from(format!("/proc/{pid}"));
+        let name = std::fs::read_to_string(process.join("comm")).ok()?;
+        if name.trim_end() != "shale" {
+            return None;
+        }
+        let program = std::fs::read_link(process.join("exe"));
+        let limits = std::fs::read_to_string(process.join("limits")).unwrap_or_default();
+        let status = std::fs::read_to_string(process.join("status")).unwrap_or_default();
+        Some(Self {
+            pid,
+            outdated: program.is_ok_and(|path| path.to_string_lossy().ends_with(" (deleted)")),
+            open_files: open_files(&limits),
+            resident: resident(&status),
+        })
+    }
+}
+
+/// The soft limit in `/proc/PID/limits`.
+fn open_files(limits: &str) -> Option<u64> {
+    let line = limits
+        .lines()
+        .find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// The memory in `/proc/PID/status`.
+fn resident(status: &str) -> Option<u64> {
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
+    Some(kib << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_and_memory_of_a_process_are_found() {
+        let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
+        let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+        assert_eq!(open_files(&limits), Some(soft));
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        assert!(resident(&status).unwrap() > 1 << 20);
+        assert_eq!(open_files(""), None);
+        assert_eq!(resident("VmRSS: much"), None);
+    }
+
+    #[test]
+    fn only_warnings_and_errors_are_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(warnings(dir.path()), 0);
+        let log = "2026-01-01T00:00:00Z  INFO all is well\n\
+                   2026-01-01T00:00:00Z  WARN a\n\
+                   2026-01-01T00:00:00Z ERROR b\n";
+        std::fs::write(dir.path().join("shale.log"), log).unwrap();
+        assert_eq!(warnings(dir.path()), 2);
+    }
+}

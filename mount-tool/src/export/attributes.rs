@@ -1,0 +1,65 @@
+//! Owner, permissions, extended attributes and times of a copy.
+
+use std::collections::BTreeSet;
+use std::fs::Permissions;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, lchown};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, XattrFlags, utimensat};
+use rustix::io::Errno;
+
+use super::copy::cannot_write;
+use super::source::{Kind, Node, Time};
+use crate::failure::Failure;
+
+/// Gives a copy everything but its contents. Attributes that the target's file system does not
+/// have are noted in `missed`, by name. `target` is named in messages.
+pub(crate) fn give(
+    node: &Node,
+    path: &Path,
+    target: &Path,
+    missed: &mut BTreeSet<String>,
+) -> Result<(), Failure> {
+    let failed = |e: io::Error| cannot_write(target, &e);
+    let root = nix::unistd::geteuid().is_root();
+    // The owner first: changing it takes set-id bits and capabilities away.
+    if root {
+        lchown(path, Some(node.owner.0), Some(node.owner.1)).map_err(failed)?;
+    }
+    if !matches!(node.kind, Kind::Symlink(_)) {
+        let permissions = Permissions::from_mode(node.mode);
+        std::fs::set_permissions(path, permissions).map_err(failed)?;
+    }
+    for (name, value) in &node.xattrs {
+        let privileged =
+            name.as_bytes().starts_with(b"trusted.") || name.as_bytes().starts_with(b"security.");
+        if privileged && !root {
+            missed.insert(name.to_string_lossy().into_owned());
+            continue;
+        }
+        match rustix::fs::lsetxattr(path, name, value, XattrFlags::empty()) {
+            Ok(()) => {}
+            Err(Errno::NOTSUP | Errno::PERM | Errno::NOSPC | Errno::TOOBIG) => {
+                missed.insert(name.to_string_lossy().into_owned());
+            }
+            Err(e) => return Err(failed(e.into())),
+        }
+    }
+    times(node, path).map_err(failed)
+}
+
+/// Sets the times.
+pub(crate) fn times(node: &Node, path: &Path) -> io::Result<()> {
+    let time = |(seconds, nanoseconds): Time| Timespec {
+        tv_sec: seconds,
+        tv_nsec: i64::from(nanoseconds),
+    };
+    let times = Timestamps {
+        last_access: time(node.accessed),
+        last_modification: time(node.modified),
+    };
+    utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)?;
+    Ok(())
+}

@@ -1,0 +1,131 @@
+//! `shale doctor` on real machines, mounts and stores. What each check makes of its facts is
+//! tested where the checks are.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde_json::Value;
+use shale_tests::{
+    Case, Cmd, Context, LoopFs, Mount, Need, Outcome, Suite, ensure, ensure_eq, read_tree,
+    same_trees, shale,
+};
+
+fn main() -> ExitCode {
+    Suite::new("doctor")
+        .need(Need::Shale)
+        .limit(Duration::from_secs(60))
+        .test("doctor_finds_nothing_wrong_with_a_good_mount", good)
+        .test("doctor_finds_a_dead_mount", dead)
+        .test("doctor_finds_a_full_device", full)
+        .test("doctor_finds_a_store_that_is_gone_with_a_reboot", tmpfs)
+        .test("doctor_finds_a_damaged_superblock", damaged)
+        .run()
+}
+
+/// The verdict of one check, `None` when it was not made; and the exit status.
+fn ask(path: &Path, check: &str) -> Outcome<(Option<(String, String)>, i32)> {
+    let finished = shale().args(["doctor", "--json"]).arg(path).run()?;
+    let value: Value = serde_json::from_slice(&finished.stdout).doing(finished.describe())?;
+    let checks = value["checks"].as_array().doing("the list of checks")?;
+    let found = checks.iter().find(|entry| entry["name"] == check);
+    let text = |entry: &Value, key: &str| entry[key].as_str().unwrap_or_default().to_owned();
+    let found = found.map(|entry| (text(entry, "verdict"), text(entry, "finding")));
+    let problems = value["problems"].as_u64();
+    let status = finished.status.code().unwrap_or(-1);
+    ensure_eq!(
+        problems == Some(0),
+        status == 0,
+        "problems and status: {value}"
+    );
+    Ok((found, status))
+}
+
+#[track_caller]
+fn is(path: &Path, check: &str, verdict: &str, words: &str) -> Outcome {
+    let (found, status) = ask(path, check)?;
+    let (found, finding) = found.doing(format!("looking for the check {check}"))?;
+    ensure_eq!(found, verdict, "{check}: {finding}");
+    ensure!(finding.contains(words), "{check}: {finding}");
+    if verdict == "problem" {
+        ensure_eq!(status, 1, "exit status");
+    }
+    Ok(())
+}
+
+fn good(case: &Case) -> Outcome {
+    let mut mount = case.mount("fs", &[])?;
+    fs::write(mount.path().join("file"), b"x")?;
+    for check in [
+        "kernel",
+        "fuse",
+        "store",
+        "inodes",
+        "clock",
+        "daemon",
+        "mount options",
+    ] {
+        is(mount.path(), check, "ok", "")?;
+        // By the store and by any file in the mount as well.
+        is(mount.store(), check, "ok", "")?;
+        is(&mount.path().join("file"), check, "ok", "")?;
+    }
+    let text = shale().arg("doctor").arg(mount.path()).run()?.text();
+    ensure!(text.starts_with("verdict"), "a table for people: {text}");
+    mount.unmount()?;
+    let before = read_tree(mount.store())?;
+    is(mount.store(), "store", "ok", "known format")?;
+    is(mount.store(), "privacy", "ok", "")?;
+    let (daemon, _) = ask(mount.store(), "daemon")?;
+    ensure!(daemon.is_none(), "there is no daemon");
+    same_trees(&read_tree(mount.store())?, &before)?;
+    fs::set_permissions(mount.store(), Permissions::from_mode(0o755))?;
+    is(mount.store(), "privacy", "advice", "chmod 700")?;
+    fs::write(mount.store().join("shale.log"), "x  WARN y\n")?;
+    is(mount.store(), "log", "advice", "shale.log")
+}
+
+fn dead(case: &Case) -> Outcome {
+    let mut mount = case.mount("fs", &[])?;
+    mount.kill9()?;
+    is(mount.path(), "daemon", "problem", "shale unmount")?;
+    is(mount.store(), "daemon", "problem", "shale unmount")?;
+    mount.detach();
+    Ok(())
+}
+
+fn full(case: &Case) -> Outcome {
+    let device = case.loop_fs("device", LoopFs::Ext4, 96 << 20)?;
+    let mut mount = Mount::new(device.path().join("store"), case.work().join("fs"), &[])?;
+    mount.unmount()?;
+    is(mount.store(), "backing", "ok", "ext4")?;
+    Cmd::new("fallocate")
+        .args(["-l", "76M"])
+        .arg(device.path().join("ballast"))
+        .ok()?;
+    is(mount.store(), "space", "problem", "ENOSPC")?;
+    device.read_only(true)?;
+    is(mount.store(), "backing options", "problem", "read-only")
+}
+
+fn tmpfs(case: &Case) -> Outcome {
+    let memory = case.dir("memory")?;
+    Cmd::new("mount")
+        .args(["-t", "tmpfs", "none"])
+        .arg(&memory)
+        .ok()?;
+    let mut mount = Mount::new(memory.join("store"), case.work().join("fs"), &[])?;
+    is(mount.path(), "backing", "problem", "reboot")?;
+    mount.unmount()?;
+    Cmd::new("umount").arg(&memory).ok()?;
+    Ok(())
+}
+
+fn damaged(case: &Case) -> Outcome {
+    let mut mount = case.mount("fs", &[])?;
+    mount.unmount()?;
+    fs::write(mount.store().join("superblock"), [0xff; 64])?;
+    is(mount.store(), "store", "problem", "")
+}
