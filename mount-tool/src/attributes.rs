@@ -31,7 +31,10 @@ pub(crate) fn check_place(path: &Path) -> Result<(), Failure> {
     let absolute = paths::absolute(path).map_err(|e| unreadable(path, &e))?;
     match Mounts::read()?.holding(&absolute) {
         Some(mount) if mount.is_shale() => Ok(()),
-        _ => Err(stranger(path)),
+        _ => match path.symlink_metadata() {
+            Ok(_) => Err(stranger(path)),
+            Err(e) => Err(unreadable(path, &e)),
+        },
     }
 }
 
@@ -48,16 +51,6 @@ pub(crate) fn stranger(path: &Path) -> Failure {
 
 /// A path that cannot be looked at.
 pub(crate) fn unreadable(path: &Path, error: &io::Error) -> Failure {
-    if paths::is_dead(error) {
-        return Failure::new(
-            exit::IO,
-            format_args!(
-                "{} is in a mount whose daemon has died; clear it with 'shale unmount' and mount \
-                 again",
-                path.display()
-            ),
-        );
-    }
     Failure::io("examine", path, error)
 }
 

@@ -4,9 +4,11 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
-use crate::failure::{Failure, exit, fsck_exit, mount_exit};
+use crate::commands::doctor::DoctorArgs;
+use crate::commands::export::ExportArgs;
+use crate::failure::{Failure, exit};
 use crate::report;
 
 /// A compressing file system for simulation and observation data.
@@ -24,7 +26,11 @@ const EXAMPLES: &str = "\
 Examples:
   shale mount /lustre/me/store ~/data     mount a store, making it if need be
   shale stat ~/data                       see what it saves
-  shale unmount ~/data                    unmount once everything is durable";
+  shale export ~/data/run1 /scratch/run1  get files out again; cp works as well
+  shale unmount ~/data                    unmount once everything is durable
+
+Errors are one line on stderr. With --json they are one line of JSON there:
+  {\"error\": {\"command\": ..., \"status\": ..., \"meaning\": ..., \"message\": ...}}";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -61,10 +67,20 @@ pub(crate) enum Command {
     /// Variables, types, shapes and places of a NetCDF, HDF5, NumPy or FITS file, on any file
     /// system.
     Layout(LayoutArgs),
+    /// Copy files out of a mount, or out of a store that is not mounted
+    ///
+    /// Copies a file or a directory with everything below it to an ordinary directory, compares
+    /// every byte, and overwrites nothing.
+    Export(ExportArgs),
     /// Check a store that is not mounted
     ///
     /// Verifies every checksum and every reference.
     Fsck(FsckArgs),
+    /// Say what is wrong with this machine, a mount or a store, and what to change
+    ///
+    /// Looks at the kernel and FUSE, limits, the file system that the store is on and its
+    /// options, free space, permissions, the clock, the daemon and its log. Changes nothing.
+    Doctor(DoctorArgs),
     /// Try it: write a NetCDF file through a mount and compare
     ///
     /// Makes a store and a mount point, writes a few hundred MiB of simulated weather as NetCDF
@@ -299,23 +315,21 @@ pub(crate) fn parse(arguments: &[OsString]) -> Result<Option<Cli>, Failure> {
     }
 }
 
+/// The command that the arguments ask for, whatever else is wrong with them; empty for none.
+pub(crate) fn command_name(arguments: &[OsString]) -> String {
+    let definition = Cli::command();
+    let word = arguments.get(1).and_then(|word| word.to_str());
+    word.and_then(|word| definition.find_subcommand(word))
+        .map_or_else(String::new, |command| command.get_name().to_owned())
+}
+
 /// clap explains in a paragraph; we have one line.
 fn usage(error: &clap::Error, arguments: &[OsString]) -> Failure {
-    let command = arguments
-        .get(1)
-        .and_then(|word| word.to_str())
-        .unwrap_or_default();
-    let (status, help) = match command {
-        "mount" => (mount_exit::USAGE, "shale mount --help"),
-        "fsck" => (fsck_exit::USAGE, "shale fsck --help"),
-        "unmount" | "umount" => (exit::USAGE, "shale unmount --help"),
-        "stat" => (exit::USAGE, "shale stat --help"),
-        "settle" => (exit::USAGE, "shale settle --help"),
-        "gc" => (exit::USAGE, "shale gc --help"),
-        "layout" => (exit::USAGE, "shale layout --help"),
-        "demo" => (exit::USAGE, "shale demo --help"),
-        _ => (exit::USAGE, "shale --help"),
+    let help = match command_name(arguments).as_str() {
+        "" => "shale --help".to_owned(),
+        command => format!("shale {command} --help"),
     };
+    let status = exit::USAGE;
     if error.kind() == ErrorKind::MissingSubcommand
         || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
     {
@@ -330,8 +344,6 @@ fn usage(error: &clap::Error, arguments: &[OsString]) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     fn refused(line: &str) -> Failure {
@@ -345,24 +357,35 @@ mod tests {
     }
 
     #[test]
-    fn wrong_usage_is_one_line_with_the_status_of_the_command() {
-        for (line, status, words) in [
-            ("shale", 64, "no command given"),
-            ("shale frob", 64, "frob"),
-            ("shale mount", 1, "<STORE> <MOUNTPOINT>"),
-            ("shale mount a b c", 1, "'c'"),
-            ("shale mount --frob a b", 1, "--frob"),
-            ("shale unmount", 64, "<MOUNTPOINT>"),
-            ("shale stat", 64, "<PATH>"),
-            ("shale fsck", 16, "<STORE>"),
-            ("shale demo --steps 0", 64, "--steps"),
+    fn wrong_usage_is_one_line_that_leads_to_the_help() {
+        for (line, words) in [
+            ("shale", "no command given"),
+            ("shale frob", "frob"),
+            ("shale mount", "<STORE> <MOUNTPOINT>"),
+            ("shale mount a b c", "'c'"),
+            ("shale mount --frob a b", "--frob"),
+            ("shale unmount", "<MOUNTPOINT>"),
+            ("shale stat", "<PATH>"),
+            ("shale fsck", "<STORE>"),
+            ("shale demo --steps 0", "--steps"),
         ] {
             let failure = refused(line);
-            assert_eq!(failure.status, status, "{line}");
+            assert_eq!(failure.status, exit::USAGE, "{line}");
             assert!(failure.message().contains(words), "{line}: {failure}");
             assert!(failure.message().contains("--help'"), "{line}: {failure}");
             assert!(!failure.message().contains('\n'), "{line}");
         }
+    }
+
+    #[test]
+    fn the_command_is_known_whatever_follows() {
+        let name = |line: &str| {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            command_name(&words)
+        };
+        assert_eq!(name("shale umount --frob"), "unmount");
+        assert_eq!(name("shale frob"), "");
+        assert_eq!(name("shale"), "");
     }
 
     #[test]

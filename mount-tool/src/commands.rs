@@ -1,6 +1,8 @@
 //! One file for each command.
 
 pub(crate) mod demo;
+pub(crate) mod doctor;
+pub(crate) mod export;
 pub(crate) mod fsck;
 pub(crate) mod gc;
 pub(crate) mod layout;

@@ -5,11 +5,19 @@
 //! | `mount` | as mount(8): 1 wrong usage or no permission, 2 system error, 32 mount failed |
 //! | `fsck` | as fsck(8): 0 clean, 1 repaired, 4 left unrepaired, 8 could not check, 16 wrong usage |
 //! | others | as sysexits(3): 64 wrong usage, 66 no such input, 69 not supported here, 70 a bug, 73 cannot create, 74 I/O error, 75 busy, 77 no permission, 130 interrupted |
+//!
+//! Commands need not think of this: what is shared by all of them fails with a status of
+//! sysexits(3), and [`Caller`] turns it into the one that fits the command. With `--json` among
+//! the arguments the line is a JSON object.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
+
+use crate::mountinfo::Mounts;
+use crate::paths;
 
 /// Exit statuses of every command but `mount` and `fsck`.
 pub(crate) mod exit {
@@ -58,14 +66,38 @@ impl Failure {
 
     /// An operation on a path failed and there is nothing more helpful to say than why.
     pub(crate) fn io(what: &str, path: &Path, error: &io::Error) -> Self {
+        if paths::is_dead(error) {
+            return Self::dead(path);
+        }
         let status = match error.kind() {
             io::ErrorKind::NotFound => exit::NO_INPUT,
             io::ErrorKind::PermissionDenied => exit::NO_PERMISSION,
             _ => exit::IO,
         };
+        let (path, why) = (path.display(), reason(error));
         Self::new(
             status,
-            format_args!("cannot {what} {}: {}", path.display(), reason(error)),
+            match advice(error) {
+                Some(advice) => format!("cannot {what} {path}: {why}; {advice}"),
+                None => format!("cannot {what} {path}: {why}"),
+            },
+        )
+    }
+
+    /// A path in a mount that nobody serves any more.
+    fn dead(path: &Path) -> Self {
+        // Nothing below a dead mount can be asked, so the path is taken at its word.
+        let mountpoint = std::path::absolute(path)
+            .ok()
+            .and_then(|path| Some(Mounts::read().ok()?.holding(&path)?.mountpoint.clone()));
+        let mountpoint = mountpoint.as_deref().unwrap_or(path).display();
+        Self::new(
+            exit::IO,
+            format_args!(
+                "{} is in a mount whose daemon has died; clear it with 'shale unmount \
+                 {mountpoint}' and mount again",
+                path.display()
+            ),
         )
     }
 
@@ -85,6 +117,93 @@ impl Failure {
 
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(self.status)
+    }
+}
+
+/// Whose exit statuses a command has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Statuses {
+    Mount,
+    Fsck,
+    Sysexits,
+}
+
+/// The command that failed, and how it wants to hear of it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Caller {
+    command: String,
+    statuses: Statuses,
+    json: bool,
+}
+
+impl Caller {
+    /// From the arguments, which may be as wrong as they like. `command` is the name that the
+    /// first of them stands for, empty for none.
+    pub(crate) fn new(command: &str, arguments: &[OsString]) -> Self {
+        let statuses = match command {
+            "mount" => Statuses::Mount,
+            "fsck" => Statuses::Fsck,
+            _ => Statuses::Sysexits,
+        };
+        let mut options = arguments.iter().take_while(|&word| word != "--");
+        Self {
+            command: command.to_owned(),
+            statuses,
+            json: options.any(|word| word == "--json"),
+        }
+    }
+
+    /// Prints the failure as this caller wants it, and gives the status to end with.
+    pub(crate) fn fail(&self, failure: Failure) -> ExitCode {
+        let failure = self.in_own_terms(failure);
+        if self.json {
+            let _ = writeln!(io::stderr().lock(), "{}", self.json(&failure));
+        } else {
+            failure.print();
+        }
+        failure.exit_code()
+    }
+
+    fn in_own_terms(&self, failure: Failure) -> Failure {
+        let status = match (self.statuses, failure.status) {
+            (Statuses::Mount, exit::USAGE | exit::NO_PERMISSION) => mount_exit::USAGE,
+            (Statuses::Mount, exit::UNAVAILABLE | exit::SOFTWARE) => mount_exit::SYSTEM,
+            (Statuses::Mount, exit::USAGE..) => mount_exit::FAILED,
+            (Statuses::Fsck, exit::USAGE) => fsck_exit::USAGE,
+            (Statuses::Fsck, exit::USAGE..) => fsck_exit::OPERATIONAL,
+            (_, status) => status,
+        };
+        failure.with_status(status)
+    }
+
+    fn json(&self, failure: &Failure) -> serde_json::Value {
+        serde_json::json!({
+            "error": {
+                "command": self.command,
+                "status": failure.status,
+                "meaning": self.meaning(failure.status),
+                "message": failure.message,
+            }
+        })
+    }
+
+    fn meaning(&self, status: u8) -> &'static str {
+        match (self.statuses, status) {
+            (Statuses::Mount, mount_exit::USAGE) => "wrong usage or no permission",
+            (Statuses::Mount, mount_exit::SYSTEM) => "system error",
+            (Statuses::Mount, _) => "mount failed",
+            (Statuses::Fsck, fsck_exit::USAGE) => "wrong usage",
+            (Statuses::Fsck, _) => "could not check",
+            (Statuses::Sysexits, exit::USAGE) => "wrong usage",
+            (Statuses::Sysexits, exit::NO_INPUT) => "no such input",
+            (Statuses::Sysexits, exit::UNAVAILABLE) => "not supported here",
+            (Statuses::Sysexits, exit::CANNOT_CREATE) => "cannot create",
+            (Statuses::Sysexits, exit::IO) => "I/O error",
+            (Statuses::Sysexits, exit::BUSY) => "busy",
+            (Statuses::Sysexits, exit::NO_PERMISSION) => "no permission",
+            (Statuses::Sysexits, exit::INTERRUPTED) => "interrupted",
+            (Statuses::Sysexits, _) => "internal error",
+        }
     }
 }
 
@@ -113,6 +232,19 @@ pub(crate) fn reason(error: &io::Error) -> String {
         }
         None => error.to_string(),
     }
+}
+
+/// What to do about the usual errors.
+fn advice(error: &io::Error) -> Option<&'static str> {
+    Some(match error.kind() {
+        io::ErrorKind::NotFound => "check the path",
+        io::ErrorKind::PermissionDenied => "ask its owner for access, or do it as root",
+        io::ErrorKind::ReadOnlyFilesystem => "remount it writable, or choose another place",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "make room, or choose another place"
+        }
+        _ => return None,
+    })
 }
 
 fn one_line(text: &str) -> String {
@@ -154,5 +286,62 @@ mod tests {
         assert_eq!(of(nix::libc::ENOENT), exit::NO_INPUT);
         assert_eq!(of(nix::libc::EACCES), exit::NO_PERMISSION);
         assert_eq!(of(nix::libc::EIO), exit::IO);
+    }
+
+    #[test]
+    fn a_dead_mount_is_told_from_an_ordinary_error() {
+        let error = io::Error::from_raw_os_error(nix::libc::ENOTCONN);
+        let failure = Failure::io("open", Path::new("/mnt/x"), &error);
+        assert_eq!(failure.status, exit::IO);
+        assert!(failure.message().contains("daemon has died"), "{failure}");
+        assert!(failure.message().contains("'shale unmount "), "{failure}");
+    }
+
+    fn caller(command: &str, arguments: &str) -> Caller {
+        let words: Vec<OsString> = arguments.split(' ').map(OsString::from).collect();
+        Caller::new(command, &words)
+    }
+
+    #[test]
+    fn every_command_ends_with_its_own_statuses() {
+        let status = |command: &str, status| {
+            let failure = Failure::new(status, "x");
+            caller(command, "").in_own_terms(failure).status
+        };
+        for (common, mount, fsck) in [
+            (exit::USAGE, 1, 16),
+            (exit::NO_PERMISSION, 1, 8),
+            (exit::NO_INPUT, 32, 8),
+            (exit::IO, 32, 8),
+            (exit::UNAVAILABLE, 2, 8),
+            (exit::SOFTWARE, 2, 8),
+        ] {
+            assert_eq!(status("mount", common), mount, "{common}");
+            assert_eq!(status("fsck", common), fsck, "{common}");
+            assert_eq!(status("any-other", common), common);
+        }
+        assert_eq!(status("mount", 32), 32);
+        assert_eq!(status("fsck", 8), 8);
+    }
+
+    #[test]
+    fn json_is_one_line_with_all_there_is_to_know() {
+        let caller = caller("stat", "stat --json x");
+        assert!(caller.json);
+        let failure = Failure::new(66, "no \"x\"\nhere");
+        let text = caller.json(&failure).to_string();
+        assert_eq!(text.lines().count(), 1);
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let error = &value["error"];
+        assert_eq!(error["message"], "no \"x\" here");
+        assert_eq!(error["status"], 66);
+        assert_eq!(error["meaning"], "no such input");
+        assert_eq!(error["command"], "stat");
+    }
+
+    #[test]
+    fn a_file_called_json_asks_for_nothing() {
+        assert!(!caller("stat", "stat -- --json").json);
+        assert!(!caller("stat", "stat json").json);
     }
 }

@@ -11,6 +11,8 @@ mod cli;
 mod commands;
 mod daemon;
 mod demo;
+mod doctor;
+mod export;
 mod failure;
 mod holder;
 mod mount_helper;
@@ -25,17 +27,21 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use cli::Command;
-use failure::Failure;
+use failure::{Caller, Failure};
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     match run(&arguments) {
         Ok(status) => status,
-        Err(failure) => {
-            failure.print();
-            failure.exit_code()
-        }
+        Err(failure) => caller(&arguments).fail(failure),
     }
+}
+
+fn caller(arguments: &[OsString]) -> Caller {
+    if mount_helper::is_called_as(arguments) {
+        return Caller::new("mount", &[]);
+    }
+    Caller::new(&cli::command_name(arguments), arguments)
 }
 
 fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
@@ -53,6 +59,8 @@ fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
         Command::Settle(args) => commands::settle::run(&args),
         Command::Gc(args) => commands::gc::run(&args),
         Command::Layout(args) => commands::layout::run(&args),
+        Command::Export(args) => commands::export::run(&args),
+        Command::Doctor(args) => commands::doctor::run(&args),
         Command::Demo(args) => commands::demo::run(&args),
     }
 }

@@ -213,7 +213,7 @@ fn other_commands_refuse_strangers() {
     refused(dir, "unmount /proc", 66, &["type proc", "umount /proc"]);
     refused(dir, "stat none", 66, &["none", "no such file"]);
     refused(dir, "stat mnt", 66, &["not in a ShaleFS mount", "findmnt"]);
-    refused(dir, "stat --json file", 66, &["not in a ShaleFS mount"]);
+    refused(dir, "stat file", 66, &["not in a ShaleFS mount"]);
     refused(dir, "stat", 64, &["<PATH>", "--help"]);
     refused(dir, "fsck none", 8, &["none", "no such file"]);
     refused(dir, "fsck file", 8, &["not a directory"]);

@@ -1,6 +1,9 @@
 //! What `shale` does when it is asked for something that cannot be done: one line
 //! that says what is wrong, an exit status that is not 0, and nothing changed.
 
+#[path = "bad_input/table.rs"]
+mod table;
+
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -75,6 +78,14 @@ fn main() -> ExitCode {
         .test(
             "stat_of_what_is_not_on_a_mount",
             stat_of_what_is_not_on_a_mount,
+        )
+        .test(
+            "every_command_refuses_every_bad_path_and_number",
+            table::every_command_refuses_everything,
+        )
+        .test(
+            "every_command_explains_wrong_usage",
+            table::every_command_explains_wrong_usage,
         )
         .run()
 }

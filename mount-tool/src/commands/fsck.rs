@@ -1,6 +1,7 @@
 //! `shale fsck`
 
 use std::fmt::Write;
+use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -29,24 +30,23 @@ pub(crate) fn run(args: &FsckArgs) -> Result<ExitCode, Failure> {
 
 fn check_place(store: &Path, rebuild: bool) -> Result<(), Failure> {
     let refuse = |message: String| Err(Failure::new(fsck_exit::OPERATIONAL, message));
-    match std::fs::metadata(store) {
-        Err(e) => {
-            let failure = Failure::io("check store", store, &e);
-            Err(failure.with_status(fsck_exit::OPERATIONAL))
-        }
-        Ok(metadata) if !metadata.is_dir() => refuse(format!(
+    let metadata = std::fs::metadata(store).map_err(|e| Failure::io("check store", store, &e))?;
+    if !metadata.is_dir() {
+        return refuse(format!(
             "{} is not a directory; give the store",
             store.display()
-        )),
-        // A rebuild may have to do without.
-        Ok(_) if !rebuild && std::fs::metadata(store.join(store_files::SUPERBLOCK)).is_err() => {
-            refuse(format!(
-                "{} is not a ShaleFS store: it has no superblock; give the store, not the mount \
-                 point",
-                store.display()
-            ))
+        ));
+    }
+    match std::fs::metadata(store.join(store_files::SUPERBLOCK)) {
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+            Err(Failure::io("check store", store, &e))
         }
-        Ok(_) => Ok(()),
+        // A rebuild may have to do without.
+        Err(_) if !rebuild => refuse(format!(
+            "{} is not a ShaleFS store: it has no superblock; give the store, not the mount point",
+            store.display()
+        )),
+        _ => Ok(()),
     }
 }
 
