@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use fuser::{Config, MountOption, Session, SessionACL};
+use nix::mount::MntFlags;
 use shale_store::{Effort, Store, StoreOptions};
 
 use crate::fuse::Wire;
@@ -147,15 +148,17 @@ fn config(options: &MountOptions) -> Config {
 }
 
 impl Mounted {
-    /// Waits until the mount has been ended and everything is durable.
+    /// Waits until the mount has been ended, calls `unmounted`, and waits until everything is
+    /// durable.
     ///
     /// # Errors
     /// What could not be made durable, or how the session failed.
-    pub fn wait(self) -> Result<(), Error> {
+    pub fn wait(self, unmounted: impl FnOnce()) -> Result<(), Error> {
         let ended = self
             .session
             .join()
             .unwrap_or_else(|_| Err(std::io::Error::other("the session panicked")));
+        unmounted();
         self.fs.stop_settling();
         if let Some(settler) = self.settler {
             let _ = settler.join();
@@ -180,11 +183,23 @@ impl Unmounter {
     /// # Errors
     /// `EBUSY` when files are open, or what the system says.
     pub fn unmount(&self) -> Result<(), Error> {
+        self.end(MntFlags::empty(), "-u")
+    }
+
+    /// Takes the mount out of sight at once; it ends when the last file in it is closed.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn detach(&self) -> Result<(), Error> {
+        self.end(MntFlags::MNT_DETACH, "-uz")
+    }
+
+    fn end(&self, flags: MntFlags, letters: &str) -> Result<(), Error> {
         let path = &self.mountpoint;
-        match nix::mount::umount(path) {
+        match nix::mount::umount2(path, flags) {
             Err(nix::errno::Errno::EPERM) => {
                 let status = std::process::Command::new("fusermount3")
-                    .arg("-u")
+                    .arg(letters)
                     .arg("--")
                     .arg(path)
                     .status()

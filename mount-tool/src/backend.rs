@@ -39,9 +39,9 @@ pub(crate) fn mount(options: &MountOptions) -> Result<Mounted, Failure> {
 }
 
 impl Mounted {
-    /// Blocks until unmounted and durable.
-    pub(crate) fn wait(self) -> Result<(), Failure> {
-        self.0.wait().map_err(failed)
+    /// Blocks until unmounted, calls `unmounted`, and blocks until durable.
+    pub(crate) fn wait(self, unmounted: impl FnOnce()) -> Result<(), Failure> {
+        self.0.wait(unmounted).map_err(failed)
     }
 
     pub(crate) fn unmounter(&self) -> Unmounter {
@@ -52,6 +52,11 @@ impl Mounted {
 impl Unmounter {
     pub(crate) fn unmount(&self) -> Result<(), Failure> {
         self.0.unmount().map_err(failed)
+    }
+
+    /// Nobody can enter any more; who is in it may finish.
+    pub(crate) fn detach(&self) -> Result<(), Failure> {
+        self.0.detach().map_err(failed)
     }
 }
 

@@ -12,6 +12,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
@@ -21,6 +22,7 @@ use tracing_subscriber::EnvFilter;
 use crate::backend::{self, MountOptions, Unmounter, store_files};
 use crate::cli::MountArgs;
 use crate::failure::{Failure, mount_exit, reason};
+use crate::notify::Notifier;
 use crate::preflight::Places;
 use crate::wait::Waiting;
 
@@ -94,7 +96,7 @@ pub(crate) fn foreground(options: &MountOptions, places: &Places) -> Result<(), 
     start_logging("info,fuser=error");
     let mut made = Made::default();
     made.store(places)?;
-    serve(options, true, || {
+    serve(options, Manner::Foreground, || {
         made.keep();
         tracing::info!(
             "{} is mounted on {}; Ctrl-C unmounts",
@@ -117,7 +119,7 @@ pub(crate) fn daemonized(
     start_logging("warn,fuser=error");
     let mut told = false;
     let result = prepare().and_then(|options| {
-        serve(&options, false, || {
+        serve(&options, Manner::Daemon, || {
             told = true;
             tell(Ok(()))?;
             let null = OpenOptions::new().write(true).open("/dev/null")?;
@@ -135,10 +137,18 @@ pub(crate) fn daemonized(
     result
 }
 
+/// How a mount is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Manner {
+    /// For a person at a terminal or a service manager.
+    Foreground,
+    Daemon,
+}
+
 /// Mounts, says so, and serves until unmounted and durable.
 fn serve(
     options: &MountOptions,
-    hangup_unmounts: bool,
+    manner: Manner,
     ready: impl FnOnce() -> io::Result<()>,
 ) -> Result<(), Failure> {
     // Threads inherit the mask, so this comes before the first of them.
@@ -153,32 +163,57 @@ fn serve(
     })?;
     umask(Mode::from_bits_truncate(0o077));
     raise_open_files();
+    // Who starts a daemon is told through its pipe.
+    let notifier = Arc::new(match manner {
+        Manner::Foreground => Notifier::from_environment(),
+        Manner::Daemon => Notifier::default(),
+    });
     let mounted = backend::mount(options)?;
     let unmounter = mounted.unmounter();
     if let Err(e) = ready() {
         tracing::warn!("whoever asked for the mount has gone ({e}); unmounting");
         let _ = unmounter.unmount();
     }
+    notifier.ready(&format!(
+        "{} is mounted on {}",
+        options.store.display(),
+        options.mountpoint.display()
+    ));
+    let told = Arc::clone(&notifier);
     std::thread::Builder::new()
         .name("signals".to_owned())
-        .spawn(move || obey(&signals, &unmounter, hangup_unmounts))
+        .spawn(move || obey(&signals, &unmounter, manner, &told))
         .map_err(|e| {
             Failure::new(
                 mount_exit::SYSTEM,
                 format_args!("cannot start a thread: {}", reason(&e)),
             )
         })?;
-    mounted.wait()
+    let mut patience = None;
+    mounted.wait(|| {
+        let status = "unmounted; making everything durable";
+        patience = Some(notifier.stopping_as_long_as_it_takes(status));
+    })
 }
 
-fn obey(signals: &SigSet, unmounter: &Unmounter, hangup_unmounts: bool) {
+fn obey(signals: &SigSet, unmounter: &Unmounter, manner: Manner, notifier: &Notifier) {
     loop {
         match signals.wait() {
-            Ok(Signal::SIGHUP) if !hangup_unmounts => {}
+            Ok(Signal::SIGHUP) if manner == Manner::Daemon => {}
             Ok(signal) => {
                 tracing::info!("{signal}: unmounting");
-                if let Err(failure) = unmounter.unmount() {
-                    tracing::warn!("{failure}");
+                notifier.stopping("unmounting");
+                match unmounter.unmount() {
+                    Ok(()) => {}
+                    // The machine is going down, or an administrator insists.
+                    Err(failure) if signal == Signal::SIGTERM => {
+                        tracing::warn!("{failure}; waiting until nobody uses it any more");
+                        notifier.stopping("waiting for programs that still use files");
+                        if let Err(failure) = unmounter.detach() {
+                            tracing::warn!("{failure}");
+                        }
+                    }
+                    Err(failure) => tracing::warn!("{failure}"),
                 }
             }
             Err(e) => {

@@ -1,4 +1,4 @@
-//! Getting data out: a tree of any [`Source`] is copied to an ordinary directory.
+//! Getting data out: a tree of any [source](source::Source) is copied to an ordinary directory.
 //!
 //! ```text
 //! source     what is copied          mounted   files below a mount

@@ -17,6 +17,7 @@ mod failure;
 mod holder;
 mod mount_helper;
 mod mountinfo;
+mod notify;
 mod paths;
 mod preflight;
 mod report;
@@ -28,6 +29,7 @@ use std::process::ExitCode;
 
 use cli::Command;
 use failure::{Caller, Failure};
+use mount_helper::Helper;
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
@@ -38,15 +40,19 @@ fn main() -> ExitCode {
 }
 
 fn caller(arguments: &[OsString]) -> Caller {
-    if mount_helper::is_called_as(arguments) {
+    if mount_helper::called_as(arguments).is_some() {
         return Caller::new("mount", &[]);
     }
     Caller::new(&cli::command_name(arguments), arguments)
 }
 
 fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
-    if mount_helper::is_called_as(arguments) {
-        return commands::mount::run(&mount_helper::parse(arguments)?);
+    match mount_helper::called_as(arguments) {
+        Some(Helper::Mount) => return commands::mount::run(&mount_helper::parse(arguments)?),
+        Some(Helper::Unmount) => {
+            return commands::unmount::run_helper(&mount_helper::parse_unmount(arguments)?);
+        }
+        None => {}
     }
     let Some(cli) = cli::parse(arguments)? else {
         return Ok(ExitCode::SUCCESS);

@@ -1,5 +1,9 @@
-//! `mount -t fuse.shale` and fstab: mount(8) calls
-//! `/sbin/mount.fuse.shale STORE MOUNTPOINT [-sfnv] [-N namespace] [-o options] [-t type]`.
+//! `mount -t fuse.shale`, `umount` and fstab: mount(8) and umount(8) call
+//!
+//! ```text
+//! /sbin/mount.fuse.shale STORE MOUNTPOINT [-sfnv] [-N namespace] [-o options] [-t type]
+//! /sbin/umount.fuse.shale MOUNTPOINT [-flnrv] [-N namespace] [-t type]
+//! ```
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -7,12 +11,65 @@ use std::path::{Path, PathBuf};
 use crate::cli::MountArgs;
 use crate::failure::{Failure, mount_exit};
 
-/// Whether mount(8) called us, by the name we were called.
-pub(crate) fn is_called_as(arguments: &[OsString]) -> bool {
-    let name = arguments
-        .first()
-        .and_then(|name| Path::new(name).file_name());
-    name.is_some_and(|name| name == "mount.shale" || name == "mount.fuse.shale")
+/// Which helper we are called as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Helper {
+    Mount,
+    Unmount,
+}
+
+/// Whether mount(8) or umount(8) called us, by the name we were called.
+pub(crate) fn called_as(arguments: &[OsString]) -> Option<Helper> {
+    let name = Path::new(arguments.first()?).file_name()?;
+    match name.to_str()? {
+        "mount.shale" | "mount.fuse.shale" => Some(Helper::Mount),
+        "umount.shale" | "umount.fuse.shale" => Some(Helper::Unmount),
+        _ => None,
+    }
+}
+
+/// What umount(8) asks for.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Unmount {
+    pub(crate) mountpoint: PathBuf,
+    /// Take it out of sight now, do not wait.
+    pub(crate) lazy: bool,
+}
+
+/// Reads what umount(8) passes.
+pub(crate) fn parse_unmount(arguments: &[OsString]) -> Result<Unmount, Failure> {
+    let refused = |what: &str| {
+        Failure::new(
+            mount_exit::USAGE,
+            format_args!("{what}; call 'umount [-l] MOUNTPOINT'"),
+        )
+    };
+    let mut unmount = Unmount::default();
+    let mut place = None;
+    let mut words = arguments.iter().skip(1);
+    while let Some(word) = words.next() {
+        let text = word.to_str().unwrap_or_default();
+        let Some(letters) = text.strip_prefix('-').filter(|letters| !letters.is_empty()) else {
+            if place.replace(word).is_some() {
+                return Err(refused("more than one mount point"));
+            }
+            continue;
+        };
+        for letter in letters.chars() {
+            match letter {
+                'l' => unmount.lazy = true,
+                // A daemon that is alive cannot be forced, and a dead one need not be.
+                'f' | 'n' | 'r' | 'v' => {}
+                't' => {
+                    words.next();
+                }
+                'N' => return Err(refused("option -N (other namespace) is not supported")),
+                _ => return Err(refused(&format!("unknown option '-{letter}'"))),
+            }
+        }
+    }
+    unmount.mountpoint = place.ok_or_else(|| refused("no mount point given"))?.into();
+    Ok(unmount)
 }
 
 /// Reads what mount(8) passes.
@@ -75,11 +132,30 @@ mod tests {
     }
 
     #[test]
-    fn called_by_either_name() {
-        assert!(is_called_as(&words("/sbin/mount.fuse.shale a b")));
-        assert!(is_called_as(&words("mount.shale a b")));
-        assert!(!is_called_as(&words("shale mount a b")));
-        assert!(!is_called_as(&[]));
+    fn called_by_any_name() {
+        for (line, expected) in [
+            ("/sbin/mount.fuse.shale a b", Some(Helper::Mount)),
+            ("mount.shale a b", Some(Helper::Mount)),
+            ("/usr/sbin/umount.fuse.shale a", Some(Helper::Unmount)),
+            ("umount.shale a", Some(Helper::Unmount)),
+            ("shale mount a b", None),
+            ("/usr/bin/shale", None),
+        ] {
+            assert_eq!(called_as(&words(line)), expected, "{line}");
+        }
+        assert_eq!(called_as(&[]), None);
+    }
+
+    #[test]
+    fn as_umount_calls_it() {
+        let unmount = parse_unmount(&words("umount.fuse.shale /mnt -nv -t fuse.shale")).unwrap();
+        assert_eq!(unmount.mountpoint, Path::new("/mnt"));
+        assert!(!unmount.lazy);
+        assert!(parse_unmount(&words("u /mnt -fl")).unwrap().lazy);
+        for line in ["u", "u a b", "u a -x", "u a -N 7", "u -t fuse.shale"] {
+            let failure = parse_unmount(&words(line)).unwrap_err();
+            assert_eq!(failure.status, mount_exit::USAGE, "{line}");
+        }
     }
 
     #[test]

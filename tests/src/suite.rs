@@ -27,6 +27,9 @@ pub enum Need {
     File(PathBuf),
     /// A command the set-up should have installed; its absence is a failure.
     Command(&'static str),
+    /// A cgroup2 hierarchy in which groups can be made. Without one, as in most containers, the
+    /// suite is skipped.
+    Cgroup2,
 }
 
 struct Test {
@@ -212,6 +215,11 @@ impl Suite {
                 Need::Shale if on_ext4() => {
                     return Some(Verdict::Skipped("tests what only ShaleFS does".into()));
                 }
+                Need::Cgroup2 if cgroup2().is_none() => {
+                    return Some(Verdict::Skipped(
+                        "needs a cgroup2 hierarchy that can be written".into(),
+                    ));
+                }
                 Need::File(path) if !path.exists() => {
                     return Some(Verdict::Failed(format!(
                         "{} is missing; run `make setup build`",
@@ -360,6 +368,18 @@ fn report(name: &str, verdict: &Verdict, output: &str, took: Duration) {
         }
         Verdict::Skipped(why) => println!("test {name} ... skipped: {why}"),
     }
+}
+
+/// Where a cgroup2 hierarchy is mounted in which groups can be made.
+pub fn cgroup2() -> Option<PathBuf> {
+    let table = fs::read_to_string("/proc/self/mounts").ok()?;
+    let line = table
+        .lines()
+        .map(|line| line.split(' ').collect::<Vec<_>>())
+        .find(|fields| fields.get(2) == Some(&"cgroup2"))?;
+    let place = PathBuf::from(line[1]);
+    let writable = nix::unistd::access(&place, nix::unistd::AccessFlags::W_OK).is_ok();
+    (writable && !line[3].split(',').any(|option| option == "ro")).then_some(place)
 }
 
 fn in_path(name: &str) -> bool {

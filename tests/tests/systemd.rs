@@ -2,7 +2,9 @@
 //! unmount.
 
 use std::fs;
-use std::process::ExitCode;
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
+use std::process::{Child, ExitCode};
 use std::time::Duration;
 
 use shale_tests::{
@@ -15,6 +17,7 @@ fn main() -> ExitCode {
         .need(Need::Command("systemd-analyze"))
         .limit(Duration::from_secs(60))
         .test("systemd_accepts_the_unit", accepted)
+        .test("the_unit_has_no_mount_namespace_of_its_own", no_namespace)
         .test("commands_of_the_unit_mount_recover_and_unmount", commands)
         .run()
 }
@@ -28,13 +31,59 @@ fn unit() -> Outcome<String> {
 fn accepted(case: &Case) -> Outcome {
     let path = case.work().join("shale@test.service");
     fs::write(&path, unit()?)?;
-    let finished = Cmd::new("systemd-analyze").arg("verify").arg(&path).run()?;
+    let finished = Cmd::new("systemd-analyze")
+        .args(["--man=no", "verify"])
+        .arg(&path)
+        .run()?;
     ensure!(finished.status.success(), "{}", finished.describe());
+    Ok(())
+}
+
+/// Each of these would hide the mount from everybody else; see systemd.exec(5).
+fn no_namespace(_: &Case) -> Outcome {
+    let namespaces = [
+        "PrivateTmp",
+        "PrivateDevices",
+        "PrivateMounts",
+        "PrivateUsers",
+        "ProtectSystem",
+        "ProtectHome",
+        "ProtectProc",
+        "ProcSubset",
+        "ProtectKernelTunables",
+        "ProtectKernelModules",
+        "ProtectKernelLogs",
+        "ProtectControlGroups",
+        "ProtectHostname",
+        "RootDirectory",
+        "RootImage",
+        "DynamicUser",
+        "ReadOnlyPaths",
+        "ReadWritePaths",
+        "InaccessiblePaths",
+        "ExecPaths",
+        "NoExecPaths",
+        "BindPaths",
+        "BindReadOnlyPaths",
+        "TemporaryFileSystem",
+        "MountFlags",
+        "MountAPIVFS",
+        "StateDirectory",
+        "LogNamespace",
+    ];
+    for line in unit()?.lines().filter(|line| !line.starts_with('#')) {
+        let key = line.split('=').next().unwrap_or_default();
+        ensure!(!namespaces.contains(&key), "{line}");
+    }
     Ok(())
 }
 
 /// Executes the line `key` of the unit; a command after `-` may fail.
 fn execute(key: &str, variables: &[(&str, String)]) -> Outcome<Finished> {
+    command(key, variables)?.run()
+}
+
+fn command(key: &str, variables: &[(&str, String)]) -> Outcome<Cmd> {
     let unit = unit()?;
     let line = unit
         .lines()
@@ -57,7 +106,7 @@ fn execute(key: &str, variables: &[(&str, String)]) -> Outcome<Finished> {
         words.iter().all(|word| !word.contains('$')),
         "a variable is not set: {words:?}"
     );
-    Cmd::new(&words[0]).args(&words[1..]).run()
+    Ok(Cmd::new(&words[0]).args(&words[1..]))
 }
 
 fn commands(case: &Case) -> Outcome {
@@ -70,21 +119,64 @@ fn commands(case: &Case) -> Outcome {
         ("MOUNTPOINT", text(mount.path())),
         ("OPTIONS", "-o memory=64M,noatime".to_owned()),
     ];
-    execute("ExecStart", &variables)?.status_is(0)?;
+    let socket = Listener::new(case)?;
+    let mut daemon = start(&variables, &socket)?;
     ensure!(mount.is_mounted(), "nothing is mounted");
     let file = mount.path().join("file");
     fs::write(&file, b"contents")?;
     fs::File::open(&file)?.sync_all()?;
 
-    let daemon = mount.holder()?;
-    Cmd::new("kill").args(["-9", &daemon.to_string()]).ok()?;
+    daemon.kill()?;
+    daemon.wait()?;
     execute("ExecStopPost", &variables)?.status_is(0)?;
     ensure!(!mount.is_mounted(), "the dead mount was not cleared");
 
-    execute("ExecStart", &variables)?.status_is(0)?;
+    let mut daemon = start(&variables, &socket)?;
     ensure_eq!(fs::read(&file)?, b"contents", "after the restart");
     execute("ExecStop", &variables)?.status_is(0)?;
     ensure!(!mount.is_mounted(), "still mounted");
+    let told = socket.hear("STOPPING=1")?;
+    ensure!(told.contains("STATUS="), "no status in {told:?}");
+    ensure!(daemon.wait()?.success(), "the daemon failed");
     execute("ExecStopPost", &variables)?;
     mount.fsck_is_clean()
+}
+
+/// Who is told that the service is ready.
+struct Listener {
+    socket: UnixDatagram,
+    path: PathBuf,
+}
+
+impl Listener {
+    fn new(case: &Case) -> Outcome<Listener> {
+        let path = case.work().join("notify");
+        let socket = UnixDatagram::bind(&path)?;
+        socket.set_read_timeout(Some(Duration::from_secs(30)))?;
+        Ok(Listener { socket, path })
+    }
+
+    /// The next message that begins with these words.
+    fn hear(&self, words: &str) -> Outcome<String> {
+        loop {
+            let mut buffer = [0; 1024];
+            let length = self
+                .socket
+                .recv(&mut buffer)
+                .doing(format!("hearing {words}"))?;
+            let text = String::from_utf8_lossy(&buffer[..length]).into_owned();
+            if text.starts_with(words) {
+                return Ok(text);
+            }
+        }
+    }
+}
+
+/// Starts the service as systemd does, until it says that it is ready.
+fn start(variables: &[(&str, String)], listener: &Listener) -> Outcome<Child> {
+    let daemon = command("ExecStart", variables)?
+        .env("NOTIFY_SOCKET", &listener.path)
+        .spawn()?;
+    listener.hear("READY=1")?;
+    Ok(daemon)
 }

@@ -9,12 +9,23 @@ use nix::mount::{MntFlags, umount2};
 use crate::cli::UnmountArgs;
 use crate::failure::{Failure, exit, reason};
 use crate::holder::Holder;
+use crate::mount_helper;
 use crate::mountinfo::{Mount, Mounts};
 use crate::paths;
 use crate::wait::Waiting;
 
 pub(crate) fn run(args: &UnmountArgs) -> Result<ExitCode, Failure> {
     unmount(&args.mountpoint)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// For umount(8).
+pub(crate) fn run_helper(wanted: &mount_helper::Unmount) -> Result<ExitCode, Failure> {
+    if wanted.lazy {
+        detach(&find(&wanted.mountpoint, &Mounts::read()?)?, true)?;
+    } else {
+        unmount(&wanted.mountpoint)?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -90,14 +101,15 @@ fn not_a_mount(path: &Path, mounts: &Mounts) -> Failure {
     )
 }
 
-fn detach(mount: &Mount, dead: bool) -> Result<(), Failure> {
+/// Unmounts; `lazy` also where files are open. Nobody can use what a dead daemon left, so whoever
+/// still sits in that loses nothing.
+fn detach(mount: &Mount, lazy: bool) -> Result<(), Failure> {
     if !nix::unistd::geteuid().is_root() {
-        return detach_as_user(mount, dead);
+        return detach_as_user(mount, lazy);
     }
     match umount2(&mount.mountpoint, MntFlags::UMOUNT_NOFOLLOW) {
         Ok(()) => Ok(()),
-        // Nobody can use what a dead daemon left, so whoever still sits in it loses nothing.
-        Err(Errno::EBUSY) if dead => umount2(
+        Err(Errno::EBUSY) if lazy => umount2(
             &mount.mountpoint,
             MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW,
         )
@@ -108,7 +120,7 @@ fn detach(mount: &Mount, dead: bool) -> Result<(), Failure> {
     }
 }
 
-fn detach_as_user(mount: &Mount, dead: bool) -> Result<(), Failure> {
+fn detach_as_user(mount: &Mount, lazy: bool) -> Result<(), Failure> {
     let Some(program) = paths::program("fusermount3") else {
         return Err(Failure::new(
             exit::UNAVAILABLE,
@@ -117,7 +129,7 @@ fn detach_as_user(mount: &Mount, dead: bool) -> Result<(), Failure> {
         ));
     };
     let output = Command::new(program)
-        .arg(if dead { "-uz" } else { "-u" })
+        .arg(if lazy { "-uz" } else { "-u" })
         .arg("--")
         .arg(&mount.mountpoint)
         .env("LC_ALL", "C")
