@@ -4,7 +4,7 @@
 use std::fmt;
 
 use crate::Error;
-use crate::frame::{Directory, NumberMap, Predictor, Recipe, Scheme, parse_header};
+use crate::frame::{Directory, FrameHeader, NumberMap, Predictor, Recipe, Scheme, parse_header};
 use crate::stream::Coder;
 
 const CODER_NAMES: [(Coder, &str); 8] = [
@@ -120,6 +120,18 @@ impl fmt::Display for FrameSummary {
 pub fn describe(frame: &[u8]) -> Result<FrameSummary, Error> {
     let header = parse_header(frame)?;
     let directory = Directory::parse(&header, frame)?;
+    summarise(&header, &directory)
+}
+
+/// The same when only the first bytes of the frame are at hand; header and directory must be
+/// among them.
+pub fn describe_head(head: &[u8]) -> Result<FrameSummary, Error> {
+    let header = parse_header(head)?;
+    let directory = Directory::parse_head(&header, head)?;
+    summarise(&header, &directory)
+}
+
+fn summarise(header: &FrameHeader, directory: &Directory<'_>) -> Result<FrameSummary, Error> {
     let mut summary = FrameSummary::new(&directory.recipe, header.raw_len, header.frame_len);
     if directory.recipe.scheme == Scheme::Verbatim && header.raw_len > 0 {
         summary.add(Coder::Raw);

@@ -56,3 +56,32 @@ fn noise_beside_runs_comes_back() {
         }
     }
 }
+
+/// The first bytes of a frame tell as much about how it was made as all of it, and a frame cut
+/// inside its directory tells nothing.
+#[test]
+fn the_head_of_a_frame_describes_it() {
+    let meta = FrameMeta {
+        kind: FrameKind::Data,
+        inode: 1,
+        offset: 0,
+        sequence: 1,
+    };
+    let raw: Vec<u8> = (0..100_000u32)
+        .flat_map(|i| (i as f32).sin().to_le_bytes())
+        .collect();
+    let mut frame = Vec::new();
+    Encoder::new()
+        .encode(&meta, &Hint::Unknown, Effort::Fast, &raw, &mut frame)
+        .unwrap();
+    let header = shale_codec::parse_header(&frame).unwrap();
+    let head = shale_codec::HEADER_LEN + header.directory_len as usize;
+    assert!(head < frame.len());
+    assert_eq!(
+        shale_codec::describe_head(&frame[..head]).unwrap(),
+        shale_codec::describe(&frame).unwrap()
+    );
+    for cut in [0, 63, 64, head - 1] {
+        assert!(shale_codec::describe_head(&frame[..cut]).is_err());
+    }
+}

@@ -9,7 +9,9 @@ use shale_store::index::Namespace;
 use shale_store::index::schema::{Inode, Time};
 use shale_store::{File, Store};
 
+use crate::counters::Counters;
 use crate::understanding::Understanding;
+use crate::variables::Surveys;
 use crate::{Error, settler};
 
 /// The file system of one store.
@@ -23,6 +25,8 @@ pub struct Fs {
     writers: Mutex<HashMap<u64, usize>>,
     pub(crate) settling: settler::Control,
     pub(crate) understanding: Understanding,
+    pub(crate) counters: Counters,
+    pub(crate) surveys: Surveys,
 }
 
 /// Who asks.
@@ -106,6 +110,8 @@ impl Fs {
             writers: Mutex::default(),
             settling: settler::Control::default(),
             understanding: Understanding::default(),
+            counters: Counters::default(),
+            surveys: Surveys::default(),
         }
     }
 

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use fuser::{
     BsdFileFlags, CopyFileRangeFlags, Errno, FileAttr, FileHandle, FileType, Filesystem,
@@ -20,6 +20,7 @@ use fuser::{
 use parking_lot::RwLock;
 use shale_store::index::schema::{S_IFMT, Time};
 
+use crate::counters::Op;
 use crate::error::refused;
 use crate::ops::lseek::Whence;
 use crate::ops::setattr::SetAttr;
@@ -96,26 +97,31 @@ impl Wire {
     }
 }
 
-/// Runs an operation; a panic in it is an I/O error, not the end of the mount.
+/// Runs an operation and counts it; a panic in it is an I/O error, not the end of the mount.
 fn run<T>(
-    operation: &str,
+    fs: &Fs,
+    operation: Op,
     ino: INodeNo,
     body: impl FnOnce() -> Result<T, Error>,
 ) -> Result<T, Errno> {
-    match catch_unwind(AssertUnwindSafe(body)) {
+    let begun = Instant::now();
+    let result = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(value)) => Ok(value),
         Ok(Err(error)) => {
             let errno = error.errno();
             if errno == libc::EIO {
-                tracing::error!(inode = ino.0, "{operation}: {error}");
+                tracing::error!(inode = ino.0, "{}: {error}", operation.name());
             }
-            Err(Errno::from_i32(errno))
+            Err(errno)
         }
         Err(_) => {
-            tracing::error!(inode = ino.0, "{operation} panicked");
-            Err(Errno::EIO)
+            tracing::error!(inode = ino.0, "{} panicked", operation.name());
+            Err(libc::EIO)
         }
-    }
+    };
+    fs.counters
+        .done(operation, ino.0, begun, result.as_ref().err().copied());
+    result.map_err(Errno::from_i32)
 }
 
 fn may_write(flags: i32) -> bool {
@@ -236,7 +242,7 @@ impl Filesystem for Wire {
     fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         entry!(
             reply,
-            run("lookup", parent, || self
+            run(&self.fs, Op::Lookup, parent, || self
                 .fs
                 .lookup(parent.0, name.as_bytes()))
         );
@@ -247,7 +253,7 @@ impl Filesystem for Wire {
     }
 
     fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        match run("getattr", ino, || self.fs.getattr(ino.0)) {
+        match run(&self.fs, Op::Getattr, ino, || self.fs.getattr(ino.0)) {
             Ok(attr) => reply.attr(&ATTR_TTL, &wire_attr(&attr)),
             Err(errno) => reply.error(errno),
         }
@@ -282,7 +288,7 @@ impl Filesystem for Wire {
             // fuser does not pass on that the kernel asks for it; root may keep them.
             kill_privileges: req.uid() != 0,
         };
-        let result = run("setattr", ino, || {
+        let result = run(&self.fs, Op::Setattr, ino, || {
             let handle = fh.and_then(|fh| self.handle(fh).ok());
             self.fs.setattr(ino.0, handle.as_deref(), &set)
         });
@@ -293,7 +299,7 @@ impl Filesystem for Wire {
     }
 
     fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
-        match run("readlink", ino, || self.fs.readlink(ino.0)) {
+        match run(&self.fs, Op::Readlink, ino, || self.fs.readlink(ino.0)) {
             Ok(target) => reply.data(&target),
             Err(errno) => reply.error(errno),
         }
@@ -309,7 +315,7 @@ impl Filesystem for Wire {
         rdev: u32,
         reply: ReplyEntry,
     ) {
-        let made = run("mknod", parent, || {
+        let made = run(&self.fs, Op::Mknod, parent, || {
             self.fs
                 .mknod(&caller(req), parent.0, name.as_bytes(), mode, umask, rdev)
         });
@@ -325,7 +331,7 @@ impl Filesystem for Wire {
         umask: u32,
         reply: ReplyEntry,
     ) {
-        let made = run("mkdir", parent, || {
+        let made = run(&self.fs, Op::Mkdir, parent, || {
             self.fs
                 .mkdir(&caller(req), parent.0, name.as_bytes(), mode, umask)
         });
@@ -335,7 +341,7 @@ impl Filesystem for Wire {
     fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         empty!(
             reply,
-            run("unlink", parent, || self
+            run(&self.fs, Op::Unlink, parent, || self
                 .fs
                 .unlink(parent.0, name.as_bytes()))
         );
@@ -344,7 +350,9 @@ impl Filesystem for Wire {
     fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         empty!(
             reply,
-            run("rmdir", parent, || self.fs.rmdir(parent.0, name.as_bytes()))
+            run(&self.fs, Op::Rmdir, parent, || self
+                .fs
+                .rmdir(parent.0, name.as_bytes()))
         );
     }
 
@@ -357,7 +365,7 @@ impl Filesystem for Wire {
         reply: ReplyEntry,
     ) {
         let target = target.as_os_str().as_bytes();
-        let made = run("symlink", parent, || {
+        let made = run(&self.fs, Op::Symlink, parent, || {
             self.fs
                 .symlink(&caller(req), parent.0, link_name.as_bytes(), target)
         });
@@ -374,7 +382,7 @@ impl Filesystem for Wire {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let moved = run("rename", parent, || {
+        let moved = run(&self.fs, Op::Rename, parent, || {
             let (from, to) = (name.as_bytes(), newname.as_bytes());
             self.fs
                 .rename(parent.0, from, newparent.0, to, flags.bits())
@@ -392,7 +400,7 @@ impl Filesystem for Wire {
     ) {
         entry!(
             reply,
-            run("link", ino, || self.fs.link(
+            run(&self.fs, Op::Link, ino, || self.fs.link(
                 ino.0,
                 newparent.0,
                 newname.as_bytes()
@@ -401,7 +409,7 @@ impl Filesystem for Wire {
     }
 
     fn open(&self, _req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        match run("open", ino, || self.fs.open(ino.0)) {
+        match run(&self.fs, Op::Open, ino, || self.fs.open(ino.0)) {
             Ok(handle) => reply.opened(self.keep(handle, flags.0), self.open_flags()),
             Err(errno) => reply.error(errno),
         }
@@ -417,7 +425,7 @@ impl Filesystem for Wire {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let made = run("create", parent, || {
+        let made = run(&self.fs, Op::Create, parent, || {
             self.fs
                 .create(&caller(req), parent.0, name.as_bytes(), mode, umask)
         });
@@ -445,7 +453,7 @@ impl Filesystem for Wire {
         reply: ReplyData,
     ) {
         let mut out = Vec::new();
-        let done = run("read", ino, || {
+        let done = run(&self.fs, Op::Read, ino, || {
             self.fs
                 .read(&*self.handle(fh)?, offset, size as usize, &mut out)
         });
@@ -468,7 +476,7 @@ impl Filesystem for Wire {
         reply: ReplyWrite,
     ) {
         let kill = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        match run("write", ino, || {
+        match run(&self.fs, Op::Write, ino, || {
             // Without the write-back cache these are pages of mappings, whose times are ours.
             let cached = self.kernel_times && write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
             self.fs
@@ -489,7 +497,9 @@ impl Filesystem for Wire {
     ) {
         empty!(
             reply,
-            run("flush", ino, || self.fs.flush(&*self.handle(fh)?))
+            run(&self.fs, Op::Flush, ino, || self
+                .fs
+                .flush(&*self.handle(fh)?))
         );
     }
 
@@ -503,14 +513,17 @@ impl Filesystem for Wire {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        if may_write(flags.0) {
-            self.fs.end_writer(ino.0);
-        }
-        let handle = self.handles.write().remove(&fh.0);
-        if let Some(handle) = handle.and_then(Arc::into_inner) {
-            self.fs.release(handle);
-        }
-        reply.ok();
+        let released = run(&self.fs, Op::Release, ino, || {
+            if may_write(flags.0) {
+                self.fs.end_writer(ino.0);
+            }
+            let handle = self.handles.write().remove(&fh.0);
+            if let Some(handle) = handle.and_then(Arc::into_inner) {
+                self.fs.release(handle);
+            }
+            Ok(())
+        });
+        empty!(reply, released);
     }
 
     fn fsync(
@@ -525,7 +538,7 @@ impl Filesystem for Wire {
             Ok(handle) => {
                 let (fs, notifier) = (Arc::clone(&self.fs), Arc::clone(&self.notifier));
                 self.syncers.run(move || {
-                    let synced = run("fsync", ino, || fs.fsync(&handle));
+                    let synced = run(&fs, Op::Fsync, ino, || fs.fsync(&handle));
                     // The stored size is known now; what the kernel remembers is not.
                     forget_attr(&notifier, ino);
                     empty!(reply, synced);
@@ -545,7 +558,7 @@ impl Filesystem for Wire {
     ) {
         let fs = Arc::clone(&self.fs);
         self.syncers
-            .run(move || empty!(reply, run("fsyncdir", ino, || fs.fsyncdir())));
+            .run(move || empty!(reply, run(&fs, Op::Fsyncdir, ino, || fs.fsyncdir())));
     }
 
     fn readdir(
@@ -556,7 +569,7 @@ impl Filesystem for Wire {
         offset: u64,
         mut reply: ReplyDirectory,
     ) {
-        let listed = run("readdir", ino, || {
+        let listed = run(&self.fs, Op::Readdir, ino, || {
             self.fs.readdir(ino.0, offset, |entry| {
                 let name = OsStr::from_bytes(&entry.name);
                 !reply.add(INodeNo(entry.ino), entry.cookie, kind(entry.kind), name)
@@ -574,7 +587,7 @@ impl Filesystem for Wire {
         mut reply: ReplyDirectoryPlus,
     ) {
         let mut failed = None;
-        let listed = run("readdirplus", ino, || {
+        let listed = run(&self.fs, Op::Readdirplus, ino, || {
             self.fs.readdir(ino.0, offset, |entry| {
                 let name = OsStr::from_bytes(&entry.name);
                 match self.fs.listed_attr(entry) {
@@ -599,7 +612,7 @@ impl Filesystem for Wire {
     }
 
     fn statfs(&self, _req: &Request, ino: INodeNo, reply: ReplyStatfs) {
-        match run("statfs", ino, || self.fs.statfs()) {
+        match run(&self.fs, Op::Statfs, ino, || self.fs.statfs()) {
             Ok(stat) => reply.statfs(
                 stat.blocks,
                 stat.free,
@@ -624,20 +637,22 @@ impl Filesystem for Wire {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        let set = run("setxattr", ino, || {
+        let set = run(&self.fs, Op::Setxattr, ino, || {
             self.fs
                 .setxattr(&caller(req), ino.0, name.as_bytes(), value, flags)
         });
         empty!(reply, set);
     }
 
-    fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let found = run("getxattr", ino, || self.fs.getxattr(ino.0, name.as_bytes()));
+    fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let found = run(&self.fs, Op::Getxattr, ino, || {
+            self.fs.getxattr(&caller(req), ino.0, name.as_bytes())
+        });
         reply_xattr(reply, size, found);
     }
 
     fn listxattr(&self, req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        let found = run("listxattr", ino, || {
+        let found = run(&self.fs, Op::Listxattr, ino, || {
             let names = self.fs.listxattr(&caller(req), ino.0)?;
             Ok(names
                 .iter()
@@ -650,7 +665,7 @@ impl Filesystem for Wire {
     fn removexattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         empty!(
             reply,
-            run("removexattr", ino, || self
+            run(&self.fs, Op::Removexattr, ino, || self
                 .fs
                 .removexattr(ino.0, name.as_bytes()))
         );
@@ -666,7 +681,7 @@ impl Filesystem for Wire {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let done = run("fallocate", ino, || {
+        let done = run(&self.fs, Op::Fallocate, ino, || {
             self.fs.fallocate(&*self.handle(fh)?, offset, length, mode)
         });
         empty!(reply, done);
@@ -694,7 +709,7 @@ impl Filesystem for Wire {
             Err(error) => return reply.error(Errno::from_i32(error.errno())),
         };
         let fs = Arc::clone(&self.fs);
-        let seek = move || match run("lseek", ino, || fs.lseek(&handle, offset, whence)) {
+        let seek = move || match run(&fs, Op::Lseek, ino, || fs.lseek(&handle, offset, whence)) {
             Ok(offset) => reply.offset(offset as i64),
             Err(errno) => reply.error(errno),
         };
@@ -727,7 +742,7 @@ impl Filesystem for Wire {
         _flags: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        let copied = run("copy_file_range", ino_in, || {
+        let copied = run(&self.fs, Op::CopyFileRange, ino_in, || {
             let (from, to) = (self.handle(fh_in)?, self.handle(fh_out)?);
             self.fs
                 .copy_file_range(&from, offset_in, &to, offset_out, len)

@@ -8,9 +8,12 @@
 //! ```
 
 mod acl;
+mod counters;
 mod error;
 mod fs;
 mod fuse;
+pub mod live;
+pub mod metrics;
 mod mount;
 mod ops;
 pub mod options;
@@ -18,6 +21,7 @@ mod regions;
 mod settler;
 mod syncers;
 mod understanding;
+mod variables;
 
 pub use error::Error;
 pub use fs::{Attr, Caller, Fs, Handle};

@@ -9,6 +9,7 @@ use nix::mount::MntFlags;
 use shale_store::{Effort, Store, StoreOptions};
 
 use crate::fuse::Wire;
+use crate::metrics::{Bound, Server};
 use crate::{Error, Fs, MountOptions};
 
 /// Threads that serve requests, per core and at least.
@@ -22,6 +23,7 @@ pub struct Mounted {
     mountpoint: PathBuf,
     session: JoinHandle<std::io::Result<()>>,
     settler: Option<JoinHandle<()>>,
+    metrics: Option<Server>,
 }
 
 /// Ends a mount from another thread.
@@ -47,6 +49,13 @@ pub fn mount(options: &MountOptions) -> Result<Mounted, Error> {
     if !options.store.exists() {
         std::fs::create_dir_all(&options.store).map_err(failed("create", &options.store))?;
     }
+    let listening = match &options.metrics {
+        Some(address) => {
+            let shown = PathBuf::from(address.to_string());
+            Some(Server::bind(address).map_err(failed("serve metrics on", &shown))?)
+        }
+        None => None,
+    };
     let store = Store::open(
         &options.store,
         &StoreOptions {
@@ -64,6 +73,7 @@ pub fn mount(options: &MountOptions) -> Result<Mounted, Error> {
     let started = start(Arc::clone(&fs), options);
     match started {
         Ok((session, settler)) => Ok(Mounted {
+            metrics: listening.and_then(|bound| serve_metrics(bound, &fs)),
             fs,
             mountpoint: options.mountpoint.clone(),
             session,
@@ -74,6 +84,13 @@ pub fn mount(options: &MountOptions) -> Result<Mounted, Error> {
             Err(error)
         }
     }
+}
+
+/// Not being able to count aloud is no reason not to mount.
+fn serve_metrics(bound: Bound, fs: &Arc<Fs>) -> Option<Server> {
+    Server::start(bound, Arc::clone(fs))
+        .inspect_err(|e| tracing::warn!("metrics will not be served: {e}"))
+        .ok()
 }
 
 /// The thread of the session, and that of the background pass.
@@ -159,6 +176,7 @@ impl Mounted {
             .join()
             .unwrap_or_else(|_| Err(std::io::Error::other("the session panicked")));
         unmounted();
+        drop(self.metrics);
         self.fs.stop_settling();
         if let Some(settler) = self.settler {
             let _ = settler.join();

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::Settling;
+use crate::metrics::Address;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -49,6 +50,8 @@ pub struct MountOptions {
     pub chunk: u32,
     /// How files are settled.
     pub settling: Settling,
+    /// Where metrics are served.
+    pub metrics: Option<Address>,
     /// No changes through this mount.
     pub read_only: bool,
     /// Users other than the one who mounts may use it.
@@ -125,7 +128,7 @@ fn control_group_limit() -> Option<u64> {
 
 /// A request that cannot be met, as one line that says what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OptionError(String);
+pub struct OptionError(pub(crate) String);
 
 impl fmt::Display for OptionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -150,6 +153,8 @@ pub struct Requested {
     pub settle_rate: Option<u64>,
     /// `settle_workers=N`
     pub settle_workers: Option<usize>,
+    /// `metrics=unix:/PATH`, `metrics=127.0.0.1:PORT`
+    pub metrics: Option<Address>,
     /// `log=FILE`
     pub log: Option<PathBuf>,
     /// `ro` or `rw`
@@ -227,6 +232,7 @@ impl Requested {
             "settle" => self.settle = Some(parse_settle(value)?),
             "settle_rate" => self.settle_rate = Some(parse_settle_rate(value)?),
             "settle_workers" => self.settle_workers = Some(parse_workers(value)?),
+            "metrics" => self.metrics = Some(value.parse().map_err(OptionError)?),
             "log" if value.is_empty() => {
                 return Err(OptionError(
                     "log needs the name of a file: log=FILE".to_owned(),
@@ -259,7 +265,7 @@ impl Requested {
             "async" => self.sync = Some(false),
             "dirsync" => self.dirsync = true,
             "memory" | "workers" | "chunk" | "log" | "settle" | "settle_rate"
-            | "settle_workers" => {
+            | "settle_workers" | "metrics" => {
                 return Err(OptionError(format!(
                     "mount option '{name}' needs a value: {name}=..."
                 )));
@@ -303,6 +309,7 @@ impl Requested {
                 rate: self.settle_rate.unwrap_or(SETTLE_RATE_DEFAULT),
                 workers: self.settle_workers.unwrap_or(1),
             },
+            metrics: self.metrics.clone(),
             read_only: self.read_only.unwrap_or(false),
             allow_other: self.allow_other || defaults.root,
             direct_io: self.direct_io,

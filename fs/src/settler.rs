@@ -89,6 +89,12 @@ impl Fs {
         self.settling.wake.notify_all();
     }
 
+    /// The file that is being settled, and how many were asked for.
+    pub(crate) fn settling_now(&self) -> (Option<u64>, u64) {
+        let state = self.settling.state.lock();
+        (state.current, state.requested.len() as u64)
+    }
+
     /// Whether a file is being settled or going to be because somebody asked for it.
     pub(crate) fn is_settling(&self, ino: u64) -> bool {
         let state = self.settling.state.lock();
@@ -292,13 +298,23 @@ fn attempt(fs: &Fs, ino: u64, how: &Settling, requested: bool, failed: &mut Hash
     match settled {
         Ok(done) => {
             tracing::info!(inode = ino, ?done, "settled");
+            let counters = &fs.counters.settle;
+            counters.raw.add(done.raw);
+            counters.before.add(done.before);
+            counters.after.add(done.after);
             if done.stopped || done.void > 0 {
+                counters.failed.one();
                 failed.insert(ino, Instant::now());
+            } else if done.hard {
+                counters.hard.one();
+            } else if done.raw > 0 {
+                counters.files.one();
             }
         }
         Err(e) if e.errno() == libc::ENOENT => {}
         Err(e) => {
             tracing::warn!(inode = ino, "settling failed and is put off: {e}");
+            fs.counters.settle.failed.one();
             failed.insert(ino, Instant::now());
         }
     }

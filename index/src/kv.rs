@@ -171,6 +171,9 @@ pub trait Kv: Send + Sync + std::fmt::Debug {
     /// The newest commit.
     fn version(&self) -> Version;
 
+    /// How often this process has made commits durable; many may share one sync.
+    fn syncs(&self) -> u64;
+
     /// The lease of this process, ended by [`Kv::close`] or by the death of the process.
     fn lease(&self) -> Lease;
 

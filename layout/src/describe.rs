@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use crate::extent::Content;
-use crate::{ByteOrder, ElementKind, Layout, Variable};
+use crate::variable::dimensions;
+use crate::{Layout, Variable};
 
 /// A table of the variables, and how much of the file is understood.
 #[must_use]
@@ -29,7 +30,7 @@ pub fn describe(layout: &Layout) -> String {
     for (variable, place) in layout.variables().iter().zip(places(layout)) {
         rows.push([
             visible(&variable.path),
-            kind(variable),
+            variable.element.name(),
             dimensions(&variable.shape),
             stored(variable, &place),
             place.first.map_or("-".into(), |offset| offset.to_string()),
@@ -81,22 +82,6 @@ fn places(layout: &Layout) -> Vec<Place> {
     places
 }
 
-fn kind(variable: &Variable) -> String {
-    let element = variable.element;
-    let bits = u64::from(element.width) * 8;
-    let name = match element.kind {
-        ElementKind::Int => format!("int{bits}"),
-        ElementKind::Uint => format!("uint{bits}"),
-        ElementKind::Float => format!("float{bits}"),
-        ElementKind::Char => format!("char[{}]", element.width),
-        ElementKind::Opaque => format!("opaque[{}]", element.width),
-    };
-    match (element.order, element.width) {
-        (ByteOrder::Big, 2..) if element.kind != ElementKind::Char => format!("{name} big"),
-        _ => name,
-    }
-}
-
 fn stored(variable: &Variable, place: &Place) -> String {
     let mut text = match &variable.chunk {
         Some(chunk) => format!("chunks {}", dimensions(chunk)),
@@ -108,14 +93,6 @@ fn stored(variable: &Variable, place: &Place) -> String {
         let _ = write!(text, " {}", visible(&variable.filters.join("+")));
     }
     text
-}
-
-fn dimensions(shape: &[u64]) -> String {
-    if shape.is_empty() {
-        return "scalar".into();
-    }
-    let extents: Vec<_> = shape.iter().map(u64::to_string).collect();
-    extents.join("x")
 }
 
 /// Names come from the file: nothing in them may reach a terminal as a command.

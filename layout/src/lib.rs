@@ -53,6 +53,7 @@ mod pieces;
 mod ranges;
 mod reader;
 mod segments;
+mod shares;
 mod source;
 mod variable;
 
@@ -67,4 +68,4 @@ pub use pieces::{Meaning, Piece, Pieces};
 pub use ranges::Ranges;
 pub use segments::Segment;
 pub use source::ReadAt;
-pub use variable::{ByteOrder, Element, ElementKind, Variable};
+pub use variable::{ByteOrder, Element, ElementKind, Variable, dimensions};

@@ -64,6 +64,35 @@ pub struct Variable {
     pub interleaved: bool,
 }
 
+impl Element {
+    /// The type for people: `float32`, `int16 big`, `char[8]`.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let bits = u64::from(self.width) * 8;
+        let name = match self.kind {
+            ElementKind::Int => format!("int{bits}"),
+            ElementKind::Uint => format!("uint{bits}"),
+            ElementKind::Float => format!("float{bits}"),
+            ElementKind::Char => format!("char[{}]", self.width),
+            ElementKind::Opaque => format!("opaque[{}]", self.width),
+        };
+        match (self.order, self.width) {
+            (ByteOrder::Big, 2..) if self.kind != ElementKind::Char => format!("{name} big"),
+            _ => name,
+        }
+    }
+}
+
+/// Extents for people: `41x90x180`, `scalar` where there is none.
+#[must_use]
+pub fn dimensions(shape: &[u64]) -> String {
+    if shape.is_empty() {
+        return "scalar".into();
+    }
+    let extents: Vec<_> = shape.iter().map(u64::to_string).collect();
+    extents.join("x")
+}
+
 impl Variable {
     /// Shape of what lies in the file without a gap: a chunk, the part of a record, or all.
     #[must_use]

@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 
 use rustix::fs::XattrFlags;
+use rustix::io::Errno;
 
 use crate::failure::{Failure, exit};
 use crate::mountinfo::Mounts;
@@ -11,12 +12,18 @@ use crate::paths;
 
 /// A virtual attribute, none where there is none.
 pub(crate) fn ask(path: &Path, attribute: &str) -> Result<Option<String>, Failure> {
+    ask_now(path, attribute).map_err(|e| unreadable(path, &e.into()))
+}
+
+/// The same with the error as it is, for those who expect one.
+pub(crate) fn ask_now(path: &Path, attribute: &str) -> Result<Option<String>, Errno> {
     let name = format!("user.shale.stat.{attribute}");
-    let mut buffer = vec![0; 4096];
+    // The most that an attribute can have.
+    let mut buffer = vec![0; 64 << 10];
     let length = match rustix::fs::getxattr(path, name.as_str(), &mut buffer[..]) {
         Ok(length) => length,
-        Err(rustix::io::Errno::NODATA | rustix::io::Errno::NOTSUP) => return Ok(None),
-        Err(e) => return Err(unreadable(path, &e.into())),
+        Err(Errno::NODATA | Errno::NOTSUP) => return Ok(None),
+        Err(e) => return Err(e),
     };
     buffer.truncate(length);
     Ok(Some(
@@ -55,6 +62,6 @@ pub(crate) fn unreadable(path: &Path, error: &io::Error) -> Failure {
 }
 
 /// Sets a virtual attribute; on a path in a ShaleFS mount only, others would keep it.
-pub(crate) fn tell(path: &Path, name: &str, value: &str) -> Result<(), rustix::io::Errno> {
+pub(crate) fn tell(path: &Path, name: &str, value: &str) -> Result<(), Errno> {
     rustix::fs::setxattr(path, name, value.as_bytes(), XattrFlags::empty())
 }

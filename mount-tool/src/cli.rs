@@ -8,6 +8,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::commands::doctor::DoctorArgs;
 use crate::commands::export::ExportArgs;
+use crate::commands::stat::StatArgs;
 use crate::failure::{Failure, exit};
 use crate::report;
 
@@ -91,7 +92,8 @@ pub(crate) enum Command {
 
 const MOUNT_HELP: &str = "\
 Mount options (-o):
-  memory=SIZE, workers=N, chunk=SIZE, log=FILE, ro, rw   as the options above
+  memory=SIZE, workers=N, chunk=SIZE, metrics=ADDRESS, log=FILE, ro, rw
+                   as the options above
   settle=SECONDS   settle files that have not changed for this time (default 10), or off
   settle_rate=SIZE settle at most so many bytes per second (default 256M)
   settle_workers=N threads that encode while settling (default 1)
@@ -130,6 +132,9 @@ pub(crate) struct MountArgs {
     /// Chunk size of files written from now on, a power of two, 64K to 16M [default: 1M]
     #[arg(long, value_name = "SIZE", allow_hyphen_values = true)]
     pub(crate) chunk: Option<String>,
+    /// Serve metrics for Prometheus: unix:/PATH, or 127.0.0.1:PORT
+    #[arg(long, value_name = "ADDRESS", allow_hyphen_values = true)]
+    pub(crate) metrics: Option<String>,
     /// Append warnings to this file [default: STORE/shale.log]
     #[arg(long, value_name = "FILE")]
     pub(crate) log: Option<PathBuf>,
@@ -166,36 +171,6 @@ Examples:
 pub(crate) struct UnmountArgs {
     /// Where the store is mounted
     pub(crate) mountpoint: PathBuf,
-}
-
-const STAT_HELP: &str = "\
-Columns:
-  raw      bytes as programs see them
-  stored   bytes in the store
-  ratio    raw / stored
-  files    files, here and below
-  state    what the store is doing with it
-
-Exit status:
-  0 shown, 64 wrong usage, 66 not in a ShaleFS mount, 74 I/O error, 77 no permission
-
-Examples:
-  shale stat ~/data
-  shale stat --summary ~/data/run1 ~/data/run2
-  shale stat --json ~/data/run1/history.nc";
-
-#[derive(Args, Debug)]
-#[command(after_help = STAT_HELP)]
-pub(crate) struct StatArgs {
-    /// Print JSON, sizes in bytes
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// One line for each PATH, also for directories
-    #[arg(short, long)]
-    pub(crate) summary: bool,
-    /// Files and directories in a ShaleFS mount
-    #[arg(required = true, value_name = "PATH")]
-    pub(crate) paths: Vec<PathBuf>,
 }
 
 const SETTLE_HELP: &str = "\

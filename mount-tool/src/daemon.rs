@@ -280,6 +280,7 @@ fn daemon_arguments(args: &MountArgs, places: &Places) -> Vec<OsString> {
         ("--memory", &args.memory),
         ("--workers", &args.workers),
         ("--chunk", &args.chunk),
+        ("--metrics", &args.metrics),
     ];
     for (name, value) in values {
         if let Some(value) = value {

@@ -82,6 +82,12 @@ impl Ahead {
     pub(crate) fn stop(&self) {
         self.sender.lock().take();
     }
+
+    /// Frames that wait to be decoded.
+    pub(crate) fn waiting(&self) -> u64 {
+        let sender = self.sender.lock();
+        sender.as_ref().map_or(0, |sender| sender.len() as u64)
+    }
 }
 
 impl Inner {

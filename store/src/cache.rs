@@ -92,10 +92,9 @@ impl FrameCache {
         self.limit
     }
 
-    /// Bytes held.
-    #[cfg(test)]
-    fn bytes(&self) -> u64 {
-        self.state.lock().bytes
+    /// Bytes held, and those that may be.
+    pub(crate) fn fill(&self) -> (u64, u64) {
+        (self.state.lock().bytes, self.limit)
     }
 }
 
@@ -175,7 +174,7 @@ mod tests {
             })
             .unwrap();
         assert!(reloaded);
-        assert!(cache.bytes() <= 3000);
+        assert!(cache.fill().0 <= 3000);
     }
 
     #[test]

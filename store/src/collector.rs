@@ -105,7 +105,11 @@ fn pass(inner: &Inner, percent: Option<u64>, encoder: &mut FrameEncoder) -> Resu
         let Some(pack) = inner.worst_pack(percent)? else {
             return Ok(());
         };
+        let live = inner.frames.packs.live().get(&pack).copied();
         inner.rewrite(pack, encoder)?;
+        let counters = &inner.frames.packs.counters;
+        counters.packs_rewritten.one();
+        counters.bytes_rewritten.add(live.unwrap_or(0));
         // The committer deletes it, once that is durable.
         inner.committer.run()?;
         if inner

@@ -8,6 +8,7 @@ use parking_lot::{Condvar, Mutex};
 use shale_index::extent::Extent;
 use shale_index::schema::{Inode, Time};
 
+use crate::activity::Activity;
 use crate::advice::Advice;
 use crate::ahead::Position;
 use crate::map::FileMap;
@@ -24,6 +25,7 @@ pub struct File {
     pub(crate) moved: Condvar,
     pub(crate) advice: Mutex<Option<Arc<dyn Advice>>>,
     pub(crate) position: Mutex<Position>,
+    pub(crate) activity: Activity,
 }
 
 /// What the lock of a file protects.
@@ -129,12 +131,23 @@ impl File {
             moved: Condvar::new(),
             advice: Mutex::new(None),
             position: Mutex::default(),
+            activity: Activity::default(),
         }
     }
 
     /// Tells what is known of the contents, for what is written from now on.
     pub fn set_advice(&self, advice: Option<Arc<dyn Advice>>) {
         *self.advice.lock() = advice;
+    }
+
+    /// Counts bytes that a program has read.
+    pub fn note_read(&self, bytes: usize) {
+        self.activity.note_read(bytes as u64);
+    }
+
+    /// Counts bytes that a program has written.
+    pub fn note_written(&self, bytes: usize) {
+        self.activity.note_written(bytes as u64);
     }
 
     /// Its inode number.

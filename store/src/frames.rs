@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 use shale_codec::{Decoder, Effort, Encoder, FrameKind, FrameMeta, Hint};
@@ -173,8 +174,18 @@ impl Frames {
         ino: u64,
         offset: u64,
     ) -> Result<Arc<Vec<u8>>, Error> {
-        self.cache
-            .get((part.pack, part.at), || self.load(part, ino, offset))
+        let counters = &self.packs.counters;
+        let mut missed = false;
+        let found = self.cache.get((part.pack, part.at), || {
+            missed = true;
+            self.load(part, ino, offset)
+        });
+        if missed {
+            counters.cache_misses.one();
+        } else {
+            counters.cache_hits.one();
+        }
+        found
     }
 
     /// The same without keeping it for others, for passes over a whole file.
@@ -262,7 +273,7 @@ impl Frames {
         effort: Effort,
         raw: &[u8],
     ) -> Result<(FramePart, Pin), Error> {
-        encoder.encode(&self.meta(owner), hint, effort, raw)?;
+        self.encode(encoder, owner, hint, effort, raw)?;
         let (appended, pin) = self.packs.append(Lane::FOREGROUND, &encoder.frame)?;
         let part = FramePart {
             pack: appended.pack,
@@ -272,6 +283,21 @@ impl Frames {
             skip: 0,
         };
         Ok((part, pin))
+    }
+
+    fn encode(
+        &self,
+        encoder: &mut FrameEncoder,
+        owner: (FrameKind, u64, u64),
+        hint: &Hint<'_>,
+        effort: Effort,
+        raw: &[u8],
+    ) -> Result<(), Error> {
+        let begun = Instant::now();
+        encoder.encode(&self.meta(owner), hint, effort, raw)?;
+        let counted = self.packs.counters.encoded(owner.0);
+        counted.note(raw.len(), encoder.frame.len(), begun);
+        Ok(())
     }
 
     fn meta(&self, (kind, inode, offset): (FrameKind, u64, u64)) -> FrameMeta {
@@ -293,7 +319,7 @@ impl Frames {
         raw: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<u32, Error> {
-        encoder.encode(&self.meta(owner), hint, effort, raw)?;
+        self.encode(encoder, owner, hint, effort, raw)?;
         out.extend_from_slice(&encoder.frame);
         Ok(encoder.frame.len() as u32)
     }

@@ -89,7 +89,11 @@ impl Inner {
         let kv = self.namespace.kv();
         kv.sync(kv.version())?;
         for pack in dead {
+            let len = self.frames.packs.len(pack).unwrap_or(0);
             self.frames.packs.delete(pack)?;
+            let counters = &self.frames.packs.counters;
+            counters.packs_deleted.one();
+            counters.bytes_deleted.add(len);
             self.namespace.forget_pack(pack)?;
         }
         Ok(())

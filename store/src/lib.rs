@@ -7,6 +7,7 @@
 //! Data before meaning: a frame is in a pack and the pack is synced before the index refers to
 //! it. Bytes stay in memory until the index has acknowledged them.
 
+mod activity;
 mod advice;
 mod ahead;
 mod budget;
@@ -14,6 +15,7 @@ mod cache;
 mod catalog;
 mod collector;
 mod commit;
+mod counters;
 mod error;
 mod file;
 mod frames;
@@ -32,17 +34,21 @@ mod space;
 mod spare;
 mod store;
 pub mod superblock;
+mod survey;
 #[cfg(test)]
 mod tests;
 mod tiles;
 mod write;
 
+pub use activity::Busy;
 pub use advice::{Advice, Element, Segment};
+pub use counters::{Counter, Counters, Encoded, Gauges};
 pub use error::Error;
 pub use file::{Failure, File};
 pub use read::Seek;
 pub use reader::{Contents, Reader, Xattr};
 pub use settle::{Block, Region, SettleOptions, Settled};
-pub use shale_codec::{ByteOrder, Effort, ElementKind};
+pub use shale_codec::{ByteOrder, Effort, ElementKind, FrameSummary};
 pub use shale_index as index;
 pub use store::{Store, StoreOptions};
+pub use survey::FieldShare;

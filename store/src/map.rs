@@ -137,6 +137,13 @@ impl FileMap {
         Ok(all)
     }
 
+    /// Where the first leaf begins behind an offset, if there is one.
+    pub(crate) fn leaf_after(&self, offset: u64) -> Option<u64> {
+        let leaves = &self.root.as_ref()?.leaves;
+        let next = leaves.partition_point(|leaf| leaf.start <= offset);
+        leaves.get(next).map(|leaf| leaf.start)
+    }
+
     /// Appends what the leaves hold between two offsets.
     fn leaf_range(
         &mut self,

@@ -30,6 +30,7 @@ use shale_backing::{Access, Backing, BackingFile};
 use shale_index::extent::FramePart;
 
 use crate::Error;
+use crate::counters::Counters;
 use crate::pins::{Pin, Pins};
 use writer::{Placed, Writer};
 
@@ -58,6 +59,7 @@ pub(crate) struct Packs {
     lengths: Mutex<HashMap<u64, u64>>,
     /// Something died in a pack since somebody asked.
     shrunk: AtomicBool,
+    pub(crate) counters: Counters,
 }
 
 #[derive(Debug, Default)]
@@ -88,6 +90,7 @@ impl Packs {
             pins: Arc::default(),
             lengths: Mutex::default(),
             shrunk: AtomicBool::new(true),
+            counters: Counters::default(),
         })
     }
 
@@ -107,12 +110,15 @@ impl Packs {
         if let Some(file) = fresh {
             self.files.lock().insert(appended.pack, file);
         }
+        self.counters.appends.one();
+        self.counters.appended.add(frames.len() as u64);
         Ok((appended, pin))
     }
 
     /// Makes every frame durable whose append has returned. The packs for which that failed are
     /// returned: nothing appended to them since the last success can be relied upon.
     pub(crate) fn sync(&self) -> Vec<(u64, io::Error)> {
+        self.counters.pack_syncs.one();
         self.writer.sync()
     }
 
@@ -163,6 +169,8 @@ impl Packs {
     ) -> Result<(), Error> {
         buf.clear();
         buf.resize(len as usize, 0);
+        self.counters.pack_reads.one();
+        self.counters.pack_read.add(len);
         self.file(pack)
             .and_then(|file| file.read_exact_at(buf, at))
             .map_err(Error::io("read", PackId(pack).path()))

@@ -15,6 +15,7 @@ use shale_index::schema::Inode;
 use shale_index::{Kv, Namespace};
 
 use crate::Error;
+use crate::activity::{Activity, Closed};
 use crate::ahead::Ahead;
 use crate::budget::Budget;
 use crate::catalog::Catalog;
@@ -72,7 +73,10 @@ pub(crate) struct Inner {
     pub(crate) released: Mutex<BTreeSet<u64>>,
     pub(crate) catalog: Option<Catalog>,
     jobs: Mutex<Option<Sender<Job>>>,
+    pub(crate) closed: Mutex<Closed>,
     poisoned: AtomicBool,
+    /// Version of the index when it was opened.
+    pub(crate) first_version: u64,
 }
 
 /// Where the directories of a store are.
@@ -145,6 +149,7 @@ impl Store {
             .map_err(Error::io("query the space of", "."))?
             .total;
         let orphans = namespace.orphans()?;
+        let first_version = namespace.kv().version();
         let (sender, receiver) = crossbeam::channel::unbounded();
         let (ahead_sender, ahead_receiver) = crossbeam::channel::unbounded();
         let inner = Arc::new(Inner {
@@ -162,7 +167,9 @@ impl Store {
             released: Mutex::new(orphans.into_iter().collect()),
             catalog,
             jobs: Mutex::new(Some(sender)),
+            closed: Mutex::default(),
             poisoned: AtomicBool::new(false),
+            first_version,
             backing,
         });
         let mut threads = Vec::new();
@@ -372,6 +379,25 @@ impl Inner {
         Ok(file)
     }
 
+    /// Chunks that wait for a worker.
+    pub(crate) fn waiting_jobs(&self) -> u64 {
+        let sender = self.jobs.lock();
+        sender.as_ref().map_or(0, |sender| sender.len() as u64)
+    }
+
+    /// Something about every file in use.
+    pub(crate) fn activities<T>(&self, look: impl Fn(u64, &Activity) -> T) -> Vec<T> {
+        let files = self.files.lock();
+        files
+            .values()
+            .map(|file| look(file.ino, &file.activity))
+            .collect()
+    }
+
+    pub(crate) fn files_in_use(&self) -> u64 {
+        self.files.lock().len() as u64
+    }
+
     pub(crate) fn file_in_use(&self, ino: u64) -> Option<Arc<File>> {
         self.files.lock().get(&ino).cloned()
     }
@@ -385,6 +411,7 @@ impl Inner {
             && Arc::strong_count(file) == 1
             && file.state.lock().is_clean()
         {
+            self.note_closed(ino, &file.activity);
             files.remove(&ino);
         }
     }

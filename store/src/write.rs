@@ -49,7 +49,17 @@ impl Store {
         inner
             .space
             .admit(&*inner.backing, inner.budget.used() + len)?;
-        inner.budget.take(len, || inner.committer.press())?;
+        let mut waiting = None;
+        let taken = inner.budget.take(len, || {
+            waiting.get_or_insert_with(Instant::now);
+            inner.committer.press();
+        });
+        if let Some(since) = waiting {
+            let counters = &inner.frames.packs.counters;
+            counters.waits.one();
+            counters.wait_nanos.time(since.elapsed());
+        }
+        taken?;
 
         let mut jobs = Vec::new();
         let mut state = file.state.lock();

@@ -106,6 +106,12 @@ impl<'a> Directory<'a> {
                 found: frame.len(),
             });
         }
+        Self::parse_head(header, frame)
+    }
+
+    /// The same without the check of the length: the frame may end anywhere behind its
+    /// directory. Nothing may be decoded with what this returns.
+    pub(crate) fn parse_head(header: &FrameHeader, frame: &'a [u8]) -> Result<Self, Error> {
         let (bytes, payload) = frame
             .get(HEADER_LEN..)
             .and_then(|rest| rest.split_at_checked(header.directory_len as usize))

@@ -15,6 +15,9 @@ impl Fs {
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
         self.settling.note_traffic(len);
-        Ok(self.store.read(&handle.file, offset, len, out)?)
+        self.store.read(&handle.file, offset, len, out)?;
+        self.counters.read.add(out.len() as u64);
+        handle.file.note_read(out.len());
+        Ok(())
     }
 }

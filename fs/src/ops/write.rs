@@ -27,6 +27,8 @@ impl Fs {
         } else {
             self.store.write(&handle.file, offset, data)?;
         }
+        self.counters.written.add(data.len() as u64);
+        handle.file.note_written(data.len());
         self.follow_write(&handle.file, offset, data.len() as u64);
         if kill_privileges {
             self.kill_privileges(handle.file.ino())?;

@@ -22,9 +22,9 @@ impl Fs {
     ///
     /// # Errors
     /// `ENODATA`, `EOPNOTSUPP`, or when the store fails.
-    pub fn getxattr(&self, ino: u64, name: &[u8]) -> Result<Vec<u8>, Error> {
+    pub fn getxattr(&self, caller: &Caller, ino: u64, name: &[u8]) -> Result<Vec<u8>, Error> {
         if let Some(report) = name.strip_prefix(STAT) {
-            return self.report(ino, report);
+            return self.report(caller, ino, report);
         }
         check_namespace(name)?;
         match self.namespace().xattr(ino, name)? {
@@ -153,7 +153,7 @@ impl Fs {
 
     /// The value is the share of live bytes, in percent, below which a pack is rewritten.
     fn collect_now(&self, caller: &Caller, value: &[u8]) -> Result<(), Error> {
-        if caller.uid != 0 && caller.uid != nix::unistd::geteuid().as_raw() {
+        if !is_operator(caller) {
             return refused(libc::EPERM);
         }
         let percent = std::str::from_utf8(value)
@@ -170,8 +170,19 @@ impl Fs {
     }
 
     /// The virtual attributes that report about a file or a directory with all below it.
-    fn report(&self, ino: u64, what: &[u8]) -> Result<Vec<u8>, Error> {
+    fn report(&self, caller: &Caller, ino: u64, what: &[u8]) -> Result<Vec<u8>, Error> {
         let inode = self.namespace().inode(ino)?;
+        if let Some(page) = what.strip_prefix(b"vars") {
+            return self.variables(ino, page_number(page)?);
+        }
+        if what == b"live" && inode.is_dir() {
+            // It names files of others.
+            return if is_operator(caller) {
+                self.live()
+            } else {
+                refused(libc::EPERM)
+            };
+        }
         let totals = if inode.is_dir() {
             self.namespace().rollup(ino)?
         } else {
@@ -207,6 +218,22 @@ impl Fs {
         };
         Ok(text.into_bytes())
     }
+}
+
+/// Whether a caller may watch and steer all of the mount: root and who mounted.
+fn is_operator(caller: &Caller) -> bool {
+    caller.uid == 0 || caller.uid == nix::unistd::geteuid().as_raw()
+}
+
+/// Nothing is the first page, `.N` the one from variable N on.
+fn page_number(text: &[u8]) -> Result<usize, Error> {
+    if text.is_empty() {
+        return Ok(0);
+    }
+    let number = std::str::from_utf8(text)
+        .ok()
+        .and_then(|text| text.strip_prefix('.')?.parse().ok());
+    number.map_or_else(|| refused(libc::ENODATA), Ok)
 }
 
 fn check_namespace(name: &[u8]) -> Result<(), Error> {

@@ -202,6 +202,10 @@ impl Kv for Embedded {
         self.shared.tables.read().version
     }
 
+    fn syncs(&self) -> u64 {
+        self.shared.syncer.rounds()
+    }
+
     fn lease(&self) -> Lease {
         self.shared.lease
     }

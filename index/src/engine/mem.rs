@@ -185,6 +185,10 @@ impl Kv for MemKv {
         self.state.read().version
     }
 
+    fn syncs(&self) -> u64 {
+        0
+    }
+
     fn lease(&self) -> Lease {
         self.state.read().lease
     }

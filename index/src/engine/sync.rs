@@ -25,6 +25,13 @@ struct State {
     failure: Option<(u64, Failure)>,
 }
 
+impl Syncer {
+    /// Syncs begun so far.
+    pub(crate) fn rounds(&self) -> u64 {
+        self.state.lock().round
+    }
+}
+
 /// An error that several callers hear of.
 #[derive(Clone, Debug)]
 enum Failure {

@@ -73,6 +73,7 @@ fn requested(args: &MountArgs) -> Result<Requested, Failure> {
         ("memory", &args.memory),
         ("workers", &args.workers),
         ("chunk", &args.chunk),
+        ("metrics", &args.metrics),
     ];
     for (name, value) in flags {
         if let Some(value) = value {

@@ -1,33 +1,133 @@
 //! `shale stat`: asks the file system through its virtual attributes.
 
+mod bars;
+mod vars;
+
+use std::cmp::Ordering;
 use std::ffi::OsStr;
 use std::fs::FileType;
-use std::io;
+use std::io::{self, IsTerminal};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use crate::attributes::{ask, check_place, stranger, unreadable};
-use crate::cli::StatArgs;
 use crate::failure::{Failure, exit};
 use crate::report::{self, Align, Table, printable};
 use crate::size;
+use bars::Bars;
+
+const STAT_HELP: &str = "\
+Columns:
+  raw      bytes as programs see them
+  stored   bytes in the store
+  ratio    raw / stored
+  share    of the stored bytes, drawn as a bar
+  files    files, here and below
+  state    what the store is doing with it
+
+Columns with --vars:
+  variable, type, shape   as the file says
+  raw, stored, ratio      of the bytes of the variable in the file; where a frame holds several
+                          variables, its stored bytes are shared out by their raw bytes
+  transform               how some of its frames are made
+
+Exit status:
+  0 shown, 64 wrong usage, 66 not in a ShaleFS mount, 74 I/O error, 77 no permission
+
+Examples:
+  shale stat ~/data
+  shale stat --sort stored --reverse ~/data
+  shale stat --summary ~/data/run1 ~/data/run2
+  shale stat --vars ~/data/run1/history.nc
+  shale stat --json ~/data/run1/history.nc";
+
+#[derive(Args, Debug)]
+#[command(after_help = STAT_HELP)]
+pub(crate) struct StatArgs {
+    /// Print JSON, sizes in bytes
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// One line for each PATH, also for directories
+    #[arg(short, long)]
+    pub(crate) summary: bool,
+    /// The variables of each PATH, which must be a file of a format that is understood
+    #[arg(long, conflicts_with = "summary")]
+    pub(crate) vars: bool,
+    /// Order of what is in a directory, or of variables; numbers ascend
+    #[arg(long, value_enum, value_name = "ORDER", default_value_t = Order::Name)]
+    pub(crate) sort: Order,
+    /// The other way round
+    #[arg(short, long)]
+    pub(crate) reverse: bool,
+    /// Draw the share of stored bytes also when the output is not a terminal
+    #[arg(long, conflicts_with = "no_bars")]
+    pub(crate) bars: bool,
+    /// Do not draw the share of stored bytes
+    #[arg(long)]
+    pub(crate) no_bars: bool,
+    /// Files and directories in a ShaleFS mount
+    #[arg(required = true, value_name = "PATH")]
+    pub(crate) paths: Vec<PathBuf>,
+}
+
+/// What to sort by. Variables keep the order of the file by default, which is `name` for them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Order {
+    #[default]
+    Name,
+    Raw,
+    Stored,
+    Ratio,
+    Files,
+}
+
+impl Order {
+    /// Compares two lines; those that are equal keep their order.
+    fn compare(self, a: &Figures, b: &Figures) -> Ordering {
+        let ratio = |figures: &Figures| figures.ratio.unwrap_or(0.0);
+        match self {
+            Self::Name => Ordering::Equal,
+            Self::Raw => a.raw.cmp(&b.raw),
+            Self::Stored => a.stored.cmp(&b.stored),
+            Self::Ratio => ratio(a).total_cmp(&ratio(b)),
+            Self::Files => a.files.cmp(&b.files),
+        }
+    }
+}
 
 pub(crate) fn run(args: &StatArgs) -> Result<ExitCode, Failure> {
-    let report = examine(&args.paths, args.summary)?;
+    let bars =
+        Bars::wanted(args.bars || (!args.no_bars && !args.json && io::stdout().is_terminal()));
+    if args.vars {
+        return vars::run(args, bars);
+    }
+    let mut report = examine(&args.paths, args.summary)?;
+    for children in report
+        .entries
+        .iter_mut()
+        .filter_map(|e| e.children.as_mut())
+    {
+        let figures = |entry: &Entry| entry.figures.unwrap_or_default();
+        children.sort_by(|a, b| args.sort.compare(&figures(a), &figures(b)));
+        if args.reverse {
+            children.reverse();
+        }
+    }
     if args.json {
         report::print_json(&report)?;
     } else {
-        report::print(&render(&report))?;
+        report::print(&render(&report, bars))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// The table for one path, as `shale stat PATH` prints it.
 pub(crate) fn table(path: &Path) -> Result<String, Failure> {
-    Ok(render(&examine(&[path.to_owned()], false)?))
+    Ok(render(&examine(&[path.to_owned()], false)?, Bars::None))
 }
 
 /// Figures of one path: its own, or of everything below a directory.
@@ -188,28 +288,43 @@ impl Figures {
     }
 }
 
-fn render(report: &Report) -> String {
-    let mut table = Table::new(&[
+fn render(report: &Report, bars: Bars) -> String {
+    let mut columns = vec![
         ("path", Align::Left),
         ("raw", Align::Right),
         ("stored", Align::Right),
         ("ratio", Align::Right),
         ("files", Align::Right),
         ("state", Align::Left),
-    ]);
-    for entry in &report.entries {
-        for child in entry.children.iter().flatten() {
-            table.row(row(child));
-        }
-        table.row(row(entry));
+    ];
+    if bars != Bars::None {
+        columns.insert(4, ("share", Align::Left));
     }
-    if report.entries.len() > 1 {
-        table.row(cells("total".to_owned(), &report.total, String::new()));
+    let mut table = Table::new(&columns);
+    let mut line = |mut cells: Vec<String>, stored: Option<u64>, of: u64| {
+        if bars != Bars::None {
+            cells.insert(4, bars.draw(stored, of));
+        }
+        table.row(cells);
+    };
+    let several = report.entries.len() > 1;
+    for entry in &report.entries {
+        let all = entry.figures.map_or(0, |figures| figures.stored);
+        for child in entry.children.iter().flatten() {
+            line(row(child), child.figures.map(|figures| figures.stored), all);
+        }
+        let of = if several { report.total.stored } else { all };
+        line(row(entry), entry.figures.map(|figures| figures.stored), of);
+    }
+    if several {
+        let total = &report.total;
+        let cells = cells("total".to_owned(), total, String::new());
+        line(cells, Some(total.stored), total.stored);
     }
     table.render()
 }
 
-fn row(entry: &Entry) -> [String; 6] {
+fn row(entry: &Entry) -> Vec<String> {
     let mut name = printable(&entry.path);
     if entry.kind == "directory" && !name.ends_with('/') {
         name.push('/');
@@ -222,13 +337,13 @@ fn row(entry: &Entry) -> [String; 6] {
         Some(figures) => cells(name, figures, printable(state)),
         None => {
             let none = || "-".to_owned();
-            [name, none(), none(), none(), none(), printable(state)]
+            vec![name, none(), none(), none(), none(), printable(state)]
         }
     }
 }
 
-fn cells(name: String, figures: &Figures, state: String) -> [String; 6] {
-    [
+fn cells(name: String, figures: &Figures, state: String) -> Vec<String> {
+    vec![
         name,
         size::human(figures.raw),
         size::human(figures.stored),
@@ -288,7 +403,41 @@ link              -         -      -      -  symlink
 /mnt/b.nc  1.00 MiB   512 KiB  2.00x      1  settled
 total      4.00 MiB  2.50 MiB  1.60x      3
 ";
-        assert_eq!(render(&report()), expected);
+        assert_eq!(render(&report(), Bars::None), expected);
+    }
+
+    #[test]
+    fn bars_show_the_share_of_the_directory_and_of_all() {
+        let text = render(&report(), Bars::Blocks);
+        let shares: Vec<&str> = text
+            .lines()
+            .map(|line| line.split("x  ").nth(1).unwrap_or("").trim_end())
+            .collect();
+        assert!(shares[1].starts_with("██████████  "), "{text}");
+        assert!(shares[4].starts_with("████████  "), "{text}");
+        assert!(shares[5].starts_with("██  "), "{text}");
+        assert!(render(&report(), Bars::Plain).contains("##########"));
+    }
+
+    #[test]
+    fn lines_are_sorted_by_any_column() {
+        let figures = |raw, stored, files| Figures {
+            raw,
+            stored,
+            ratio: size::ratio(raw, stored),
+            files,
+            dirs: 0,
+        };
+        let (a, b) = (figures(10, 5, 3), figures(8, 2, 9));
+        for (order, expected) in [
+            (Order::Name, Ordering::Equal),
+            (Order::Raw, Ordering::Greater),
+            (Order::Stored, Ordering::Greater),
+            (Order::Ratio, Ordering::Less),
+            (Order::Files, Ordering::Less),
+        ] {
+            assert_eq!(order.compare(&a, &b), expected, "{order:?}");
+        }
     }
 
     #[test]

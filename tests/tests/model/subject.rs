@@ -102,7 +102,10 @@ impl InProcess {
     fn entry(&self, attr: &Attr) -> Result<Entry, i32> {
         let mode = attr.mode & 0o777;
         let nlink = u64::from(attr.nlink);
-        let xattr = match self.fs().getxattr(attr.ino, XATTR.as_bytes()) {
+        let xattr = match self
+            .fs()
+            .getxattr(&Caller::default(), attr.ino, XATTR.as_bytes())
+        {
             Ok(value) => Some(value),
             Err(e) if e.errno() == Errno::ENODATA as i32 => None,
             Err(e) => return Err(e.errno()),

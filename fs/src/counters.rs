@@ -1,0 +1,278 @@
+//! What programs ask of a mount, and how long it takes.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use shale_store::Counter;
+
+/// Upper ends of the buckets into which the times of operations fall, in microseconds; there is
+/// one more for what takes longer.
+pub(crate) const BUCKETS: [u64; 14] = [
+    10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000,
+    10_000_000, 30_000_000,
+];
+
+macro_rules! operations {
+    ($($variant:ident $name:literal),* $(,)?) => {
+        /// An operation of the file system.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(crate) enum Op {
+            $(#[doc = $name] $variant),*
+        }
+
+        impl Op {
+            pub(crate) const ALL: &[Op] = &[$(Op::$variant),*];
+
+            pub(crate) fn name(self) -> &'static str {
+                match self {
+                    $(Op::$variant => $name),*
+                }
+            }
+        }
+    };
+}
+
+operations! {
+    Lookup "lookup",
+    Getattr "getattr",
+    Setattr "setattr",
+    Readlink "readlink",
+    Mknod "mknod",
+    Mkdir "mkdir",
+    Unlink "unlink",
+    Rmdir "rmdir",
+    Symlink "symlink",
+    Rename "rename",
+    Link "link",
+    Open "open",
+    Create "create",
+    Read "read",
+    Write "write",
+    Flush "flush",
+    Release "release",
+    Fsync "fsync",
+    Fsyncdir "fsyncdir",
+    Readdir "readdir",
+    Readdirplus "readdirplus",
+    Statfs "statfs",
+    Setxattr "setxattr",
+    Getxattr "getxattr",
+    Listxattr "listxattr",
+    Removexattr "removexattr",
+    Fallocate "fallocate",
+    Lseek "lseek",
+    CopyFileRange "copy_file_range",
+}
+
+/// Errors that are counted by name.
+pub(crate) const ERRNOS: [(i32, &str); 15] = [
+    (libc::EPERM, "EPERM"),
+    (libc::ENOENT, "ENOENT"),
+    (libc::EIO, "EIO"),
+    (libc::EAGAIN, "EAGAIN"),
+    (libc::EACCES, "EACCES"),
+    (libc::EBUSY, "EBUSY"),
+    (libc::EEXIST, "EEXIST"),
+    (libc::EINVAL, "EINVAL"),
+    (libc::EFBIG, "EFBIG"),
+    (libc::ENOSPC, "ENOSPC"),
+    (libc::ENOTEMPTY, "ENOTEMPTY"),
+    (libc::ENODATA, "ENODATA"),
+    (libc::EOPNOTSUPP, "EOPNOTSUPP"),
+    (libc::EDQUOT, "EDQUOT"),
+    // Whatever is not above.
+    (0, "other"),
+];
+
+/// Times of one operation.
+#[derive(Debug, Default)]
+pub(crate) struct Times {
+    pub(crate) buckets: [Counter; BUCKETS.len() + 1],
+    pub(crate) nanos: Counter,
+}
+
+/// Everything that is counted between the kernel and the store.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    begun: Instant,
+    operations: Vec<Times>,
+    errors: [Counter; ERRNOS.len()],
+    /// Bytes that programs have read.
+    pub(crate) read: Counter,
+    /// Bytes that programs have written.
+    pub(crate) written: Counter,
+    pub(crate) settle: Settles,
+    pub(crate) slowest: Slowest,
+}
+
+/// What came of settling.
+#[derive(Debug, Default)]
+pub(crate) struct Settles {
+    /// Files that were settled.
+    pub(crate) files: Counter,
+    /// Files that would not become smaller.
+    pub(crate) hard: Counter,
+    /// Attempts that failed, were interrupted or were overtaken by a write.
+    pub(crate) failed: Counter,
+    pub(crate) raw: Counter,
+    pub(crate) before: Counter,
+    pub(crate) after: Counter,
+}
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self {
+            begun: Instant::now(),
+            operations: Op::ALL.iter().map(|_| Times::default()).collect(),
+            errors: Default::default(),
+            read: Counter::default(),
+            written: Counter::default(),
+            settle: Settles::default(),
+            slowest: Slowest::default(),
+        }
+    }
+}
+
+impl Counters {
+    /// Time since the mount began.
+    pub(crate) fn uptime(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    pub(crate) fn times(&self, op: Op) -> &Times {
+        &self.operations[op as usize]
+    }
+
+    pub(crate) fn errors(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let counts = self.errors.iter().map(Counter::get);
+        ERRNOS.iter().map(|&(_, name)| name).zip(counts)
+    }
+
+    /// Notes the end of an operation.
+    pub(crate) fn done(&self, op: Op, ino: u64, begun: Instant, errno: Option<i32>) {
+        let time = begun.elapsed();
+        let times = self.times(op);
+        let micros = time.as_micros() as u64;
+        times.buckets[BUCKETS.partition_point(|&end| end < micros)].one();
+        times.nanos.time(time);
+        if let Some(errno) = errno {
+            let place = ERRNOS.iter().position(|&(known, _)| known == errno);
+            self.errors[place.unwrap_or(ERRNOS.len() - 1)].one();
+        }
+        self.slowest.note(Slow {
+            op,
+            ino,
+            time,
+            begun,
+        });
+    }
+}
+
+/// An operation that took long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slow {
+    pub(crate) op: Op,
+    pub(crate) ino: u64,
+    pub(crate) time: Duration,
+    pub(crate) begun: Instant,
+}
+
+/// Operations that are remembered.
+const SLOWEST: usize = 16;
+/// How long they are.
+const MEMORY: Duration = Duration::from_secs(60);
+/// Faster ones never are.
+const SLOW: Duration = Duration::from_millis(1);
+
+/// The slowest operations of the last minute.
+#[derive(Debug, Default)]
+pub(crate) struct Slowest {
+    /// Nanoseconds that an operation must take to get into the full table.
+    threshold: AtomicU64,
+    table: Mutex<Vec<Slow>>,
+}
+
+impl Slowest {
+    fn note(&self, slow: Slow) {
+        let nanos = slow.time.as_nanos() as u64;
+        if slow.time < SLOW || nanos <= self.threshold.load(Ordering::Relaxed) {
+            return;
+        }
+        // Who counts must never wait; among many slow operations one may be missed.
+        let Some(mut table) = self.table.try_lock() else {
+            return;
+        };
+        table.push(slow);
+        self.tidy(&mut table);
+    }
+
+    /// The slowest first.
+    pub(crate) fn list(&self) -> Vec<Slow> {
+        let mut table = self.table.lock();
+        self.tidy(&mut table);
+        table.clone()
+    }
+
+    fn tidy(&self, table: &mut Vec<Slow>) {
+        table.retain(|slow| slow.begun.elapsed() < MEMORY);
+        table.sort_by_key(|slow| std::cmp::Reverse(slow.time));
+        table.truncate(SLOWEST);
+        let threshold = match table.last() {
+            Some(last) if table.len() == SLOWEST => last.time.as_nanos() as u64,
+            _ => 0,
+        };
+        self.threshold.store(threshold, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_fall_into_the_bucket_that_holds_them() {
+        let counters = Counters::default();
+        let before = Instant::now()
+            .checked_sub(Duration::from_millis(50))
+            .unwrap();
+        counters.done(Op::Read, 7, before, None);
+        counters.done(Op::Read, 7, Instant::now(), Some(libc::EIO));
+        counters.done(Op::Read, 7, Instant::now(), Some(libc::ELOOP));
+        let times = counters.times(Op::Read);
+        let counts: Vec<u64> = times.buckets.iter().map(Counter::get).collect();
+        assert_eq!(counts.iter().sum::<u64>(), 3);
+        let slow = BUCKETS.iter().position(|&end| end == 100_000).unwrap();
+        assert!(counts[slow..].iter().sum::<u64>() >= 1, "{counts:?}");
+        let errors: Vec<_> = counters.errors().filter(|(_, count)| *count > 0).collect();
+        assert_eq!(errors, [("EIO", 1), ("other", 1)]);
+        let slowest = counters.slowest.list();
+        assert_eq!((slowest.len(), slowest[0].ino), (1, 7));
+    }
+
+    #[test]
+    fn the_table_keeps_the_slowest_of_the_last_minute() {
+        let slowest = Slowest::default();
+        let slow = |millis, ago| Slow {
+            op: Op::Write,
+            ino: millis,
+            time: Duration::from_millis(millis),
+            begun: Instant::now()
+                .checked_sub(Duration::from_secs(ago))
+                .unwrap(),
+        };
+        for millis in 1..100 {
+            slowest.note(slow(millis, 0));
+        }
+        let inodes: Vec<u64> = slowest.list().iter().map(|slow| slow.ino).collect();
+        assert_eq!(inodes, (84..100).rev().collect::<Vec<_>>());
+        slowest.note(slow(50, 0));
+        assert_eq!(slowest.list().len(), SLOWEST);
+        slowest.table.lock().iter_mut().for_each(|old| {
+            old.begun = old.begun.checked_sub(Duration::from_secs(90)).unwrap();
+        });
+        assert!(slowest.list().is_empty());
+        slowest.note(slow(2, 0));
+        assert_eq!(slowest.list().len(), 1);
+    }
+}

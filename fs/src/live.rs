@@ -1,0 +1,375 @@
+//! Everything a mount can tell of itself at one moment, as numbers.
+//!
+//! Counters begin at 0 with the mount; rates are the business of whoever asks twice.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::{Deserialize, Serialize};
+use shale_store::index::ROOT;
+
+use crate::counters::{BUCKETS, Op};
+use crate::{Error, Fs};
+
+/// Slow operations and busy files that are listed at most.
+const LISTED: usize = 16;
+/// Entries of a directory that are looked at to find the name of a file.
+const NAMES: usize = 4096;
+/// Directories above a file that are named.
+const DEPTH: usize = 64;
+/// Letters of a path that are shown: all of them must fit into an attribute.
+const LETTERS: usize = 200;
+
+/// A mount at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Live {
+    /// Version of the daemon.
+    pub version: String,
+    /// Seconds since the epoch.
+    pub time: f64,
+    /// Seconds since the mount began.
+    pub uptime: f64,
+    /// Bytes that programs have read.
+    pub read: u64,
+    /// Bytes that programs have written.
+    pub written: u64,
+    /// Operations that have happened at least once.
+    pub operations: Vec<Operation>,
+    /// Errors by name, those that have happened.
+    pub errors: Vec<(String, u64)>,
+    /// Data encoded as it was written.
+    pub encoded: Encoded,
+    /// Data encoded while settling, trials included.
+    pub settled: Encoded,
+    /// Maps of files that were encoded.
+    pub maps: Encoded,
+    /// Appends to packs, their bytes, rounds of syncs.
+    pub appends: u64,
+    /// Bytes appended to packs.
+    pub appended: u64,
+    /// Rounds of syncing packs.
+    pub pack_syncs: u64,
+    /// Reads from packs.
+    pub pack_reads: u64,
+    /// Bytes read from packs.
+    pub pack_read: u64,
+    /// Decoded frames that were found in memory.
+    pub cache_hits: u64,
+    /// Decoded frames that were not.
+    pub cache_misses: u64,
+    /// Bytes of decoded frames in memory.
+    pub cache_used: u64,
+    /// How many there may be.
+    pub cache_limit: u64,
+    /// Bytes in memory that are not committed.
+    pub buffer_used: u64,
+    /// How many there may be.
+    pub buffer_limit: u64,
+    /// Writers that had to wait for memory.
+    pub waits: u64,
+    /// Seconds they waited.
+    pub wait_seconds: f64,
+    /// Chunks that wait to be encoded.
+    pub encode_queue: u64,
+    /// Frames that wait to be decoded ahead.
+    pub decode_queue: u64,
+    /// Files with something to be written.
+    pub dirty_files: u64,
+    /// Files in use.
+    pub files_in_use: u64,
+    /// Index transactions.
+    pub commits: u64,
+    /// Syncs of the journal.
+    pub journal_syncs: u64,
+    /// What settling does.
+    pub settle: Settle,
+    /// What collecting garbage does.
+    pub gc: Gc,
+    /// Bytes of all files.
+    pub raw: u64,
+    /// Bytes that they take.
+    pub stored: u64,
+    /// Number of files.
+    pub files: u64,
+    /// Number of directories.
+    pub dirs: u64,
+    /// Bytes of the device.
+    pub device_total: u64,
+    /// Bytes of it that are free.
+    pub device_free: u64,
+    /// The slowest operations of the last minute, the slowest first.
+    pub slowest: Vec<Slow>,
+    /// Files with the most traffic lately, the busiest first.
+    pub busiest: Vec<BusyFile>,
+}
+
+/// One kind of operation.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Operation {
+    /// Its name.
+    pub name: String,
+    /// How often.
+    pub count: u64,
+    /// Seconds in all.
+    pub seconds: f64,
+    /// How many took up to each of [`Live::bounds`], and longer.
+    pub buckets: Vec<u64>,
+}
+
+/// Frames that were made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Encoded {
+    /// How many.
+    pub frames: u64,
+    /// Bytes before.
+    pub raw: u64,
+    /// Bytes after.
+    pub stored: u64,
+    /// Seconds of all threads together.
+    pub seconds: f64,
+}
+
+/// Settling.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Settle {
+    /// Files settled.
+    pub files: u64,
+    /// Files that would not become smaller.
+    pub incompressible: u64,
+    /// Attempts that failed or were overtaken.
+    pub failed: u64,
+    /// Raw bytes settled.
+    pub raw: u64,
+    /// Stored bytes before.
+    pub before: u64,
+    /// Stored bytes after.
+    pub after: u64,
+    /// Files that were asked for and wait.
+    pub queue: u64,
+    /// Whether a file is being settled.
+    pub running: bool,
+    /// The file that is being settled.
+    pub current: Option<String>,
+}
+
+/// Collecting garbage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Gc {
+    /// Whether packs are being rewritten.
+    pub running: bool,
+    /// Stored bytes that nothing needs.
+    pub garbage: u64,
+    /// Packs rewritten.
+    pub rewritten: u64,
+    /// Live bytes moved.
+    pub moved: u64,
+    /// Packs deleted.
+    pub deleted: u64,
+    /// Bytes given back.
+    pub freed: u64,
+}
+
+/// A slow operation.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Slow {
+    /// Which.
+    pub operation: String,
+    /// Seconds it took.
+    pub seconds: f64,
+    /// Seconds since it began.
+    pub ago: f64,
+    /// On what.
+    pub path: String,
+}
+
+/// A busy file.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct BusyFile {
+    /// Which.
+    pub path: String,
+    /// Bytes read per second.
+    pub read: u64,
+    /// Bytes written per second.
+    pub written: u64,
+}
+
+impl Live {
+    /// Upper ends of the buckets of [`Operation::buckets`], in seconds.
+    pub fn bounds() -> impl Iterator<Item = f64> {
+        BUCKETS.iter().map(|&micros| micros as f64 / 1e6)
+    }
+}
+
+fn encoded(counted: &shale_store::Encoded) -> Encoded {
+    Encoded {
+        frames: counted.frames.get(),
+        raw: counted.raw.get(),
+        stored: counted.stored.get(),
+        seconds: seconds(counted.nanos.get()),
+    }
+}
+
+fn seconds(nanos: u64) -> f64 {
+    nanos as f64 / 1e9
+}
+
+/// The end of a long path.
+fn shorten(path: String) -> String {
+    match path.chars().count().checked_sub(LETTERS) {
+        Some(more) if more > 0 => std::iter::once('…')
+            .chain(path.chars().skip(more))
+            .collect(),
+        _ => path,
+    }
+}
+
+impl Fs {
+    /// The present state as JSON, with names.
+    pub(crate) fn live(&self) -> Result<Vec<u8>, Error> {
+        let mut live = self.snapshot()?;
+        let (current, _) = self.settling_now();
+        live.settle.current = current.map(|ino| self.path_of(ino));
+        for slow in self.counters.slowest.list().into_iter().take(LISTED) {
+            live.slowest.push(Slow {
+                operation: slow.op.name().to_owned(),
+                seconds: slow.time.as_secs_f64(),
+                ago: slow.begun.elapsed().as_secs_f64(),
+                path: self.path_of(slow.ino),
+            });
+        }
+        for busy in self.store.busiest(LISTED) {
+            live.busiest.push(BusyFile {
+                path: self.path_of(busy.ino),
+                read: busy.read,
+                written: busy.written,
+            });
+        }
+        Ok(serde_json::to_vec(&live).unwrap_or_default())
+    }
+
+    /// The present state without names.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub(crate) fn snapshot(&self) -> Result<Live, Error> {
+        let (store, counters) = (&self.store, &self.counters);
+        let (counted, gauges) = (store.counters(), store.gauges());
+        let totals = self.namespace().rollup(ROOT)?;
+        let space = store.space()?;
+        let (settling, queue) = self.settling_now();
+        let operations = Op::ALL.iter().map(|&op| {
+            let times = counters.times(op);
+            let buckets: Vec<u64> = times.buckets.iter().map(|bucket| bucket.get()).collect();
+            Operation {
+                name: op.name().to_owned(),
+                count: buckets.iter().sum(),
+                seconds: seconds(times.nanos.get()),
+                buckets,
+            }
+        });
+        let errors = counters.errors().filter(|(_, count)| *count > 0);
+        let settle = &counters.settle;
+        Ok(Live {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            time: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or_default()
+                .as_secs_f64(),
+            uptime: counters.uptime().as_secs_f64(),
+            read: counters.read.get(),
+            written: counters.written.get(),
+            operations: operations.filter(|op| op.count > 0).collect(),
+            errors: errors
+                .map(|(name, count)| (name.to_owned(), count))
+                .collect(),
+            encoded: encoded(&counted.written),
+            settled: encoded(&counted.settled),
+            maps: encoded(&counted.maps),
+            appends: counted.appends.get(),
+            appended: counted.appended.get(),
+            pack_syncs: counted.pack_syncs.get(),
+            pack_reads: counted.pack_reads.get(),
+            pack_read: counted.pack_read.get(),
+            cache_hits: counted.cache_hits.get(),
+            cache_misses: counted.cache_misses.get(),
+            cache_used: gauges.cache_used,
+            cache_limit: gauges.cache_limit,
+            buffer_used: gauges.buffer_used,
+            buffer_limit: gauges.buffer_limit,
+            waits: counted.waits.get(),
+            wait_seconds: seconds(counted.wait_nanos.get()),
+            encode_queue: gauges.encode_queue,
+            decode_queue: gauges.decode_queue,
+            dirty_files: gauges.dirty_files,
+            files_in_use: gauges.files,
+            commits: gauges.commits,
+            journal_syncs: gauges.journal_syncs,
+            settle: Settle {
+                files: settle.files.get(),
+                incompressible: settle.hard.get(),
+                failed: settle.failed.get(),
+                raw: settle.raw.get(),
+                before: settle.before.get(),
+                after: settle.after.get(),
+                queue,
+                running: settling.is_some(),
+                current: None,
+            },
+            gc: Gc {
+                running: store.is_collecting(),
+                garbage: store.garbage(),
+                rewritten: counted.packs_rewritten.get(),
+                moved: counted.bytes_rewritten.get(),
+                deleted: counted.packs_deleted.get(),
+                freed: counted.bytes_deleted.get(),
+            },
+            raw: totals.raw,
+            stored: totals.stored,
+            files: totals.files,
+            dirs: totals.dirs,
+            device_total: space.total,
+            device_free: space.free,
+            slowest: Vec::new(),
+            busiest: Vec::new(),
+        })
+    }
+
+    /// Where an inode is, from the root of the mount; its number where that takes too long.
+    fn path_of(&self, ino: u64) -> String {
+        let mut names = Vec::new();
+        let mut at = ino;
+        while at != ROOT && names.len() < DEPTH {
+            let found = self.name_of(at);
+            match found {
+                Some((parent, name)) => {
+                    names.push(name);
+                    at = parent;
+                }
+                None => {
+                    names.push(format!("inode {at}"));
+                    break;
+                }
+            }
+        }
+        if names.is_empty() {
+            return "/".to_owned();
+        }
+        names.reverse();
+        shorten(names.join("/"))
+    }
+
+    /// The parent and the name of an inode.
+    fn name_of(&self, ino: u64) -> Option<(u64, String)> {
+        let inode = self.namespace().inode(ino).ok()?;
+        let entries = self.namespace().readdir(inode.parent, 0, NAMES).ok()?;
+        let entry = entries.into_iter().find(|entry| entry.ino == ino)?;
+        let name = String::from_utf8_lossy(&entry.name).into_owned();
+        Some((inode.parent, name))
+    }
+}

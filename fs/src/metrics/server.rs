@@ -1,0 +1,138 @@
+//! The threads that answer scrapers. They share nothing with those that serve files but what
+//! they read for a moment.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+
+use super::socket::{Listener, Stream};
+use super::{Address, http, text};
+use crate::Fs;
+
+/// Connections that are served at a time; others are closed unanswered.
+const CONNECTIONS: usize = 8;
+/// How long to leave it after accepting failed, for example for want of descriptors.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// A socket that listens but is not served yet.
+#[derive(Debug)]
+pub(crate) struct Bound(Listener);
+
+/// A running server; dropping it ends it.
+#[derive(Debug)]
+pub(crate) struct Server {
+    stop: Arc<AtomicBool>,
+    /// Closing it wakes the thread.
+    wake: Option<UnixStream>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Takes the address, so that whoever mounts learns at once that it cannot be had.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub(crate) fn bind(address: &Address) -> io::Result<Bound> {
+        Listener::bind(address).map(Bound)
+    }
+
+    /// Serves what `fs` counts.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub(crate) fn start(Bound(listener): Bound, fs: Arc<Fs>) -> io::Result<Self> {
+        let (wake, woken) = UnixStream::pair()?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::Builder::new()
+            .name("shale-metrics".to_owned())
+            .spawn(move || accept(&listener, &woken, &stopped, &fs))?;
+        Ok(Self {
+            stop,
+            wake: Some(wake),
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        drop(self.wake.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn accept(listener: &Listener, woken: &UnixStream, stop: &AtomicBool, fs: &Arc<Fs>) {
+    let serving = Arc::new(AtomicUsize::new(0));
+    while !stop.load(Ordering::SeqCst) {
+        let mut ready = [
+            PollFd::new(listener, PollFlags::IN),
+            PollFd::new(woken, PollFlags::IN),
+        ];
+        if let Err(e) = poll(&mut ready, None)
+            && e != rustix::io::Errno::INTR
+        {
+            tracing::warn!("metrics are not served any more: {e}");
+            return;
+        }
+        if stop.load(Ordering::SeqCst) {
+            return;
+        }
+        match listener.accept() {
+            Ok(Some(stream)) => answer(stream, &serving, fs),
+            Ok(None) => {}
+            Err(e) => {
+                tracing::debug!("a scraper could not be accepted: {e}");
+                std::thread::sleep(PAUSE);
+            }
+        }
+    }
+}
+
+/// Counts a connection as long as it is served.
+struct Serving(Arc<AtomicUsize>);
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+fn answer(mut stream: Box<dyn Stream>, serving: &Arc<AtomicUsize>, fs: &Arc<Fs>) {
+    if serving.fetch_add(1, Ordering::SeqCst) >= CONNECTIONS {
+        serving.fetch_sub(1, Ordering::SeqCst);
+        return;
+    }
+    let serving = Serving(Arc::clone(serving));
+    // The mount may end while a client dawdles.
+    let fs = Arc::downgrade(fs);
+    let started = std::thread::Builder::new()
+        .name("shale-scrape".to_owned())
+        .spawn(move || {
+            let _serving = serving;
+            let body = || {
+                fs.upgrade()?
+                    .snapshot()
+                    .ok()
+                    .map(|live| text::render(&live))
+            };
+            let served = catch_unwind(AssertUnwindSafe(|| http::serve(&mut *stream, body)));
+            match served {
+                Ok(Ok(())) => {}
+                Ok(Err(e)) => tracing::debug!("a scraper went away: {e}"),
+                Err(_) => tracing::error!("serving metrics panicked; please report this"),
+            }
+        });
+    if let Err(e) = started {
+        tracing::debug!("no thread for a scraper: {e}");
+    }
+}
