@@ -84,6 +84,9 @@ macro_rules! ensure {
 /// Returns a [`Failure`] that shows both sides unless they are equal.
 #[macro_export]
 macro_rules! ensure_eq {
+    ($left:expr, $right:expr) => {
+        $crate::ensure_eq!($left, $right, "{}", stringify!($left))
+    };
     ($left:expr, $right:expr, $($message:tt)+) => {
         match (&$left, &$right) {
             (left, right) if *left != *right => {

@@ -368,6 +368,12 @@ pub(super) fn render(live: &Live) -> String {
 }
 
 fn sample(text: &mut String, name: &str, labels: &str, value: f64) {
+    // Large counts as they are: the shortest form of a float would round them for the eye.
+    let value = if value.fract() == 0.0 && value.abs() < 9e18 {
+        (value as i64).to_string()
+    } else {
+        value.to_string()
+    };
     let _ = if labels.is_empty() {
         writeln!(text, "{name} {value}")
     } else {
