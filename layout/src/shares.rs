@@ -11,6 +11,9 @@ impl Layout {
     /// steps that took: one for each extent or field in the range, however often a record
     /// repeats it.
     pub fn shares(&self, range: Range<u64>, mut add: impl FnMut(Option<u32>, u64)) -> u64 {
+        if range.is_empty() {
+            return 0;
+        }
         let mut steps = 1;
         let mut at = range.start;
         let extents = self.extents.get(self.extent_at(at)..).unwrap_or_default();

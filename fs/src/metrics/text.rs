@@ -14,8 +14,11 @@ enum Kind {
 /// A sample: labels as they are written, and the value.
 type Sample = (String, f64);
 
+/// Name, kind, what it is, and how it is found.
+type Family = (&'static str, Kind, &'static str, fn(&Live) -> Vec<Sample>);
+
 /// Everything that is exported, besides the histogram of operations.
-const FAMILIES: &[(&str, Kind, &str, fn(&Live) -> Vec<Sample>)] = {
+const FAMILIES: &[Family] = {
     use Kind::{Counter, Gauge};
     &[
         (
