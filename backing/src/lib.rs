@@ -8,9 +8,19 @@
 //! has returned: [`BackingFile::sync_data`] for contents and length, [`Backing::sync_dir`] for
 //! names.
 
+mod choice;
+#[cfg(any(test, feature = "faults"))]
+pub mod faults;
+mod lustre;
+mod mapped;
+mod persist;
+mod pmem;
 mod posix;
 mod priority;
 
+pub use choice::{Choice, Device, Facts, choose, open_device};
+pub use lustre::{LustreBacking, StripeCount, Striping};
+pub use pmem::{PROBE, PmemBacking};
 pub use posix::PosixBacking;
 pub use priority::{Priority, set_priority};
 
@@ -53,6 +63,9 @@ pub enum Access {
     Write,
     /// A file that must not exist yet, for reading and writing (`O_EXCL`).
     CreateNew,
+    /// The same for a file that grows by large pieces until it is sealed
+    /// ([`BackingFile::seal`]), and is then only read.
+    CreatePack,
 }
 
 /// A directory tree that holds a store.
@@ -105,6 +118,11 @@ pub trait Backing: Send + Sync + std::fmt::Debug {
     /// What the operating system says.
     fn space(&self) -> io::Result<Space>;
 
+    /// Packs should be a multiple of so many bytes long.
+    fn pack_unit(&self) -> u64 {
+        1
+    }
+
     /// Where the store is in the host's name space, for engines that do their own I/O and for
     /// messages.
     fn root(&self) -> &Path;
@@ -130,6 +148,14 @@ pub trait BackingFile: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// What the operating system says.
     fn sync_data(&self) -> io::Result<()>;
+
+    /// Makes contents and length durable for the last time: nothing is written any more.
+    ///
+    /// # Errors
+    /// As [`BackingFile::sync_data`].
+    fn seal(&self) -> io::Result<()> {
+        self.sync_data()
+    }
 
     /// Length in bytes.
     ///

@@ -27,8 +27,24 @@ impl PosixBacking {
         Self { root: root.into() }
     }
 
+    /// Opens or creates a file of the operating system.
+    pub(crate) fn open_file(&self, path: &Path, access: Access) -> io::Result<File> {
+        let mut options = OpenOptions::new();
+        options.read(true).mode(FILE_MODE);
+        match access {
+            Access::Read => {}
+            Access::Write => {
+                options.write(true);
+            }
+            Access::CreateNew | Access::CreatePack => {
+                options.write(true).create_new(true);
+            }
+        }
+        options.open(self.resolve(path)?)
+    }
+
     /// Refuses a path that would leave the store.
-    fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
+    pub(crate) fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
         if path
             .components()
             .all(|c| matches!(c, Component::Normal(_) | Component::CurDir))
@@ -45,19 +61,8 @@ impl PosixBacking {
 
 impl Backing for PosixBacking {
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn BackingFile>> {
-        let mut options = OpenOptions::new();
-        options.read(true).mode(FILE_MODE);
-        match access {
-            Access::Read => {}
-            Access::Write => {
-                options.write(true);
-            }
-            Access::CreateNew => {
-                options.write(true).create_new(true);
-            }
-        }
         Ok(Arc::new(PosixFile {
-            file: options.open(self.resolve(path)?)?,
+            file: self.open_file(path, access)?,
         }))
     }
 
@@ -122,6 +127,20 @@ impl Backing for PosixBacking {
     }
 }
 
+/// Reads until the buffer is full or the file ends.
+pub(crate) fn read_at(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut done = 0;
+    while done < buf.len() {
+        match file.read_at(&mut buf[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(done)
+}
+
 #[derive(Debug)]
 struct PosixFile {
     file: File,
@@ -129,16 +148,7 @@ struct PosixFile {
 
 impl BackingFile for PosixFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        let mut done = 0;
-        while done < buf.len() {
-            match self.file.read_at(&mut buf[done..], offset + done as u64) {
-                Ok(0) => break,
-                Ok(n) => done += n,
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(e),
-            }
-        }
-        Ok(done)
+        read_at(&self.file, buf, offset)
     }
 
     fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {

@@ -67,6 +67,7 @@ pub fn mount(options: &MountOptions) -> Result<Mounted, Error> {
             ),
             effort: Effort::Fast,
             purpose: format!("mounted on {}", options.mountpoint.display()),
+            device: options.device,
         },
     )?;
     let fs = Arc::new(Fs::new(store, options.chunk));

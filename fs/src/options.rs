@@ -4,12 +4,18 @@
 //! [`Requested`] (everything optional, the last word wins), command-line flags are laid over it
 //! with [`Requested::set`], and [`Requested::resolve`] fills in the [`Defaults`].
 
+mod device;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use shale_store::Choice;
+
 use crate::Settling;
 use crate::metrics::Address;
+
+pub use device::RequestedDevice;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -58,6 +64,8 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// Nothing is kept in the kernel's page cache.
     pub direct_io: bool,
+    /// The device that the store is on.
+    pub device: Choice,
     /// The kernel checks permissions by mode, owner and ACL.
     pub default_permissions: bool,
     /// Passed to the kernel as they are: `nodev`, `nosuid`, `noexec`, `noatime`, `sync` ...
@@ -163,6 +171,8 @@ pub struct Requested {
     pub allow_other: bool,
     /// `direct_io`
     pub direct_io: bool,
+    /// `backing=` and what goes with it
+    pub device: RequestedDevice,
     /// `dev` or `nodev`
     pub dev: Option<bool>,
     /// `suid` or `nosuid`
@@ -239,7 +249,7 @@ impl Requested {
                 ));
             }
             "log" => self.log = Some(PathBuf::from(value)),
-            _ => return Ok(handed_down(name)),
+            _ => return Ok(self.device.set(name, value)? || handed_down(name)),
         }
         Ok(true)
     }
@@ -265,11 +275,8 @@ impl Requested {
             "async" => self.sync = Some(false),
             "dirsync" => self.dirsync = true,
             "memory" | "workers" | "chunk" | "log" | "settle" | "settle_rate"
-            | "settle_workers" | "metrics" => {
-                return Err(OptionError(format!(
-                    "mount option '{name}' needs a value: {name}=..."
-                )));
-            }
+            | "settle_workers" | "metrics" => return needs_value(name),
+            _ if device::NAMES.contains(&name) => return needs_value(name),
             "remount" => {
                 return Err(OptionError(
                     "remount is not supported; unmount and mount again with the new options"
@@ -313,10 +320,17 @@ impl Requested {
             read_only: self.read_only.unwrap_or(false),
             allow_other: self.allow_other || defaults.root,
             direct_io: self.direct_io,
+            device: self.device.resolve(),
             default_permissions: true,
             fuse_options,
         }
     }
+}
+
+fn needs_value(name: &str) -> Result<bool, OptionError> {
+    Err(OptionError(format!(
+        "mount option '{name}' needs a value: {name}=..."
+    )))
 }
 
 /// Options that mean something to fstab, mount(8) or systemd but nothing to a file system.

@@ -92,8 +92,11 @@ pub(crate) enum Command {
 
 const MOUNT_HELP: &str = "\
 Mount options (-o):
-  memory=SIZE, workers=N, chunk=SIZE, metrics=ADDRESS, log=FILE, ro, rw
+  memory=SIZE, workers=N, chunk=SIZE, backing=DEVICE,
+  metrics=ADDRESS, log=FILE, ro, rw
                    as the options above
+  stripe_count=N   on Lustre, storage targets of a pack (default 1), or all, or keep
+  stripe_size=SIZE on Lustre, bytes before the next target's turn (default 4M)
   settle=SECONDS   settle files that have not changed for this time (default 10), or off
   settle_rate=SIZE settle at most so many bytes per second (default 256M)
   settle_workers=N threads that encode while settling (default 1)
@@ -135,6 +138,9 @@ pub(crate) struct MountArgs {
     /// Serve metrics for Prometheus: unix:/PATH, or 127.0.0.1:PORT
     #[arg(long, value_name = "ADDRESS", allow_hyphen_values = true)]
     pub(crate) metrics: Option<String>,
+    /// How the store is used: auto, posix, pmem or lustre [default: auto, by what STORE is on]
+    #[arg(long, value_name = "DEVICE", allow_hyphen_values = true)]
+    pub(crate) backing: Option<String>,
     /// Append warnings to this file [default: STORE/shale.log]
     #[arg(long, value_name = "FILE")]
     pub(crate) log: Option<PathBuf>,

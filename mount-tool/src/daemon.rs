@@ -278,6 +278,7 @@ fn daemon_arguments(args: &MountArgs, places: &Places) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = vec!["mount".into(), "--daemonized".into()];
     let values = [
         ("--memory", &args.memory),
+        ("--backing", &args.backing),
         ("--workers", &args.workers),
         ("--chunk", &args.chunk),
         ("--metrics", &args.metrics),

@@ -79,7 +79,9 @@ impl Packs {
             .space()
             .map_err(Error::io("query the space of", DIR))?
             .total;
-        let seal_bytes = (capacity / 64).clamp(SEAL_BYTES_MIN, SEAL_BYTES);
+        let seal_bytes = (capacity / 64)
+            .clamp(SEAL_BYTES_MIN, SEAL_BYTES)
+            .next_multiple_of(backing.pack_unit().max(1));
         Ok(Self {
             writer: Writer::new(Arc::clone(&backing), store_id, session, seal_bytes),
             backing,

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 use crossbeam::channel::Sender;
 use parking_lot::Mutex;
-use shale_backing::{Backing, PosixBacking, Space};
+use shale_backing::{Backing, Choice, PROBE, PosixBacking, Space, open_device};
 use shale_codec::Effort;
 use shale_index::engine::Embedded;
 use shale_index::schema::Inode;
@@ -43,6 +43,8 @@ pub struct StoreOptions {
     pub effort: Effort,
     /// What others are told who find the store locked.
     pub purpose: String,
+    /// The device that the store is on.
+    pub device: Choice,
 }
 
 /// A store in use by this process.
@@ -88,12 +90,23 @@ impl Store {
     /// # Errors
     /// [`Error::Locked`], [`Error::NotAStore`], or what the device says.
     pub fn open(path: &Path, options: &StoreOptions) -> Result<Self, Error> {
-        let backing: Arc<dyn Backing> = Arc::new(PosixBacking::new(path));
-        let fresh = Superblock::read(&*backing)?.is_none();
+        let fresh = Superblock::read(&PosixBacking::new(path))?.is_none();
         if fresh {
             require_empty(path)?;
         }
         let lock = StoreLock::take(path, &options.purpose)?;
+        let backing = open_device(path, options.device).map_err(Error::io("map files in", path))?;
+        let mut store = Self::open_on(backing, options)?;
+        store._lock = Some(lock);
+        Ok(store)
+    }
+
+    /// Opens the store on a device, or makes one on an empty device. Nobody else may use it.
+    ///
+    /// # Errors
+    /// [`Error::NotAStore`], or what the device says.
+    pub fn open_on(backing: Arc<dyn Backing>, options: &StoreOptions) -> Result<Self, Error> {
+        let fresh = Superblock::read(&*backing)?.is_none();
         let superblock = prepare(&*backing, fresh)?;
         let memory = usize::try_from(options.memory / 16).unwrap_or(usize::MAX);
         let engine = shale_index::engine::Options {
@@ -101,13 +114,11 @@ impl Store {
             ..shale_index::engine::Options::default()
         };
         let (engine, recovery) = Embedded::open(Arc::clone(&backing), engine)
-            .map_err(|error| unreadable_index(path, error))?;
+            .map_err(|error| unreadable_index(backing.root(), error))?;
         tracing::info!(?recovery, "index opened");
         let engine = Arc::new(engine);
         let catalog = Catalog::open(Arc::clone(&backing), &engine)?;
-        let mut store = Self::with_engine(backing, engine, superblock, options, Some(catalog))?;
-        store._lock = Some(lock);
-        Ok(store)
+        Self::with_engine(backing, engine, superblock, options, Some(catalog))
     }
 
     /// Opens a store over any engine.
@@ -460,8 +471,13 @@ pub(crate) fn unreadable_index(path: &Path, error: shale_index::Error) -> Error 
 fn require_empty(path: &Path) -> Result<(), Error> {
     let entries = std::fs::read_dir(path).map_err(Error::io("list", path))?;
     for entry in entries {
-        let name = entry.map_err(Error::io("list", path))?.file_name();
-        if name != crate::lock::FILE && name != "superblock.new" && name != "shale.log" {
+        let entry = entry.map_err(Error::io("list", path))?;
+        let name = entry.file_name();
+        let harmless = [crate::lock::FILE, "superblock.new", "shale.log", PROBE];
+        // The last session may have died while making the store.
+        let begun = [pack::DIR, INDEX_DIR].iter().any(|dir| name == *dir)
+            && std::fs::read_dir(entry.path()).is_ok_and(|mut inside| inside.next().is_none());
+        if !begun && !harmless.iter().any(|file| name == *file) {
             return Err(Error::NotAStore {
                 path: path.to_owned(),
                 reason: format!(
@@ -485,33 +501,27 @@ fn make_dirs(backing: &dyn Backing) -> Result<(), Error> {
         .map_err(Error::io("sync", "."))
 }
 
-/// Makes a new store, the superblock first; or checks the directories of an old one.
+/// Makes a new store, the superblock last; or checks the directories of an old one.
 fn prepare(backing: &dyn Backing, fresh: bool) -> Result<Superblock, Error> {
     if fresh {
         let superblock = Superblock::fresh().map_err(Error::io("make an identity for", "."))?;
-        superblock.write(backing)?;
         make_dirs(backing)?;
+        superblock.write(backing)?;
         return Ok(superblock);
     }
     let entries = backing
         .list(Path::new(""))
         .map_err(Error::io("list", "."))?;
-    let missing: Vec<&str> = [pack::DIR, INDEX_DIR]
+    let missing = [pack::DIR, INDEX_DIR]
         .into_iter()
-        .filter(|dir| !entries.iter().any(|e| e.is_dir && e.name == Path::new(dir)))
-        .collect();
-    match missing[..] {
-        [] => {}
-        [dir] => {
-            return Err(Error::NotAStore {
-                path: backing.root().to_owned(),
-                reason: format!(
-                    "its directory {dir} is missing; `shale fsck --rebuild` recovers what is left"
-                ),
-            });
-        }
-        // Its maker stopped before there was anything in it.
-        _ => make_dirs(backing)?,
+        .find(|dir| !entries.iter().any(|e| e.is_dir && e.name == Path::new(dir)));
+    if let Some(dir) = missing {
+        return Err(Error::NotAStore {
+            path: backing.root().to_owned(),
+            reason: format!(
+                "its directory {dir} is missing; `shale fsck --rebuild` recovers what is left"
+            ),
+        });
     }
     Superblock::read(backing)?.ok_or(Error::Poisoned)
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use shale_backing::{Backing, PosixBacking};
+use shale_backing::{Choice, Device, open_device};
 use shale_codec::Effort;
 use shale_index::engine::MemKv;
 use shale_index::schema::{Phase, S_IFREG};
@@ -24,22 +24,31 @@ fn options() -> StoreOptions {
         owner: (0, 0),
         effort: Effort::Fast,
         purpose: "test".to_owned(),
+        device: Choice::default(),
     }
 }
 
 struct Bench {
     dir: tempfile::TempDir,
+    device: Device,
     kv: Arc<MemKv>,
     store: Option<Store>,
     ino: u64,
 }
 
 impl Bench {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
+    fn new(device: Device) -> Self {
+        // Persistent memory is played by the memory of the machine, where there is a directory.
+        let memory = std::path::Path::new("/dev/shm");
+        let dir = if device == Device::Pmem && memory.is_dir() {
+            tempfile::tempdir_in(memory).unwrap()
+        } else {
+            tempfile::tempdir().unwrap()
+        };
         std::fs::create_dir(dir.path().join("packs")).unwrap();
         let mut bench = Self {
             dir,
+            device,
             kv: Arc::new(MemKv::new()),
             store: None,
             ino: 0,
@@ -65,7 +74,11 @@ impl Bench {
     }
 
     fn open(&mut self) {
-        let backing: Arc<dyn Backing> = Arc::new(PosixBacking::new(self.dir.path()));
+        let choice = Choice {
+            device: Some(self.device),
+            ..Choice::default()
+        };
+        let backing = open_device(self.dir.path(), choice).unwrap();
         let superblock = Superblock {
             id: [1; 16],
             created: 0,
@@ -235,8 +248,8 @@ fn bytes(len: usize, seed: u8, noise: bool) -> Vec<u8> {
         .collect()
 }
 
-fn run(steps: &[Step]) {
-    let mut bench = Bench::new();
+fn run(device: Device, steps: &[Step]) {
+    let mut bench = Bench::new(device);
     let mut model: Vec<u8> = Vec::new();
     for step in steps {
         let file = bench.file();
@@ -341,17 +354,8 @@ fn run(steps: &[Step]) {
     );
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
-    #[test]
-    fn a_file_is_an_array_of_bytes(steps in prop::collection::vec(step(), 1..50)) {
-        run(&steps);
-    }
-}
-
-#[test]
-fn a_deleted_file_gives_its_packs_back() {
-    let bench = Bench::new();
+fn a_deleted_file_gives_its_packs_back(device: Device) {
+    let bench = Bench::new(device);
     let file = bench.file();
     bench
         .store()
@@ -371,10 +375,9 @@ fn a_deleted_file_gives_its_packs_back() {
     assert!(bench.store().namespace().orphans().unwrap().is_empty());
 }
 
-#[test]
-fn a_damaged_frame_is_an_error_and_never_wrong_bytes() {
+fn a_damaged_frame_is_an_error_and_never_wrong_bytes(device: Device) {
     use std::os::unix::fs::FileExt;
-    let mut bench = Bench::new();
+    let mut bench = Bench::new(device);
     let data = bytes(LIMIT, 3, true);
     let file = bench.file();
     bench.store().write(&file, 0, &data).unwrap();
@@ -431,9 +434,8 @@ impl crate::Advice for CutAt {
     }
 }
 
-#[test]
-fn a_chunk_that_crosses_a_variable_becomes_a_frame_for_each() {
-    let bench = Bench::new();
+fn a_chunk_that_crosses_a_variable_becomes_a_frame_for_each(device: Device) {
+    let bench = Bench::new(device);
     let file = bench.file();
     file.set_advice(Some(Arc::new(CutAt(6000))));
     let data = bytes(12_000, 1, false);
@@ -448,10 +450,9 @@ fn a_chunk_that_crosses_a_variable_becomes_a_frame_for_each() {
     assert_eq!(bench.contents(), data);
 }
 
-#[test]
-fn packs_of_settle_workers_are_balanced_by_bytes() {
+fn packs_of_settle_workers_are_balanced_by_bytes(device: Device) {
     const UNITS: usize = 800;
-    let bench = Bench::new();
+    let bench = Bench::new(device);
     let file = bench.file();
     // Noise fades out along the file.
     let mut data = Vec::new();
@@ -503,4 +504,42 @@ fn packs_of_settle_workers_are_balanced_by_bytes() {
     let mut out = Vec::new();
     bench.store().read(&file, 0, data.len(), &mut out).unwrap();
     assert!(out == data, "contents differ");
+}
+
+/// Everything must hold on every kind of device.
+macro_rules! on_every_device {
+    ($($test:ident),* $(,)?) => {
+        on_every_device!(@ posix, Posix, $($test),*);
+        on_every_device!(@ pmem, Pmem, $($test),*);
+    };
+    (@ $module:ident, $device:ident, $($test:ident),*) => {
+        mod $module {
+            use proptest::prelude::*;
+            use shale_backing::Device;
+
+            $(
+                #[test]
+                fn $test() {
+                    super::$test(Device::$device);
+                }
+            )*
+
+            proptest! {
+                #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+                #[test]
+                fn a_file_is_an_array_of_bytes(
+                    steps in prop::collection::vec(super::step(), 1..50),
+                ) {
+                    super::run(Device::$device, &steps);
+                }
+            }
+        }
+    };
+}
+
+on_every_device! {
+    a_deleted_file_gives_its_packs_back,
+    a_damaged_frame_is_an_error_and_never_wrong_bytes,
+    a_chunk_that_crosses_a_variable_becomes_a_frame_for_each,
+    packs_of_settle_workers_are_balanced_by_bytes,
 }

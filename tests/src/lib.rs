@@ -21,6 +21,7 @@
 //! | `SHALE_TEST_TMP` | where test directories are made (default `/var/tmp`) |
 //! | `SHALE_TEST_JOBS` | tests at a time within a suite |
 //! | `SHALE_TEST_SEED` | seed of the randomised suites (printed by every run) |
+//! | `SHALE_TEST_SECONDS` | how long each randomised test goes on (default: its short form) |
 //! | `SHALE_TEST_RESULTS` | directory that receives one result file per suite |
 //! | `SHALE_TEST_KEEP` | keep the directories of failed tests (nothing stays mounted) |
 #![forbid(unsafe_code)]
@@ -31,6 +32,7 @@ mod failure;
 mod loopdev;
 mod mount;
 mod rng;
+mod rounds;
 mod suite;
 mod sweep;
 mod tree;
@@ -44,6 +46,7 @@ pub use loopdev::{Loop, LoopFs};
 pub use mount::{Mount, alive, binary, shale};
 pub use rng::Rng;
 pub use suite::{Need, Suite, cgroup2};
+pub use rounds::{is_long, rounds};
 pub use sweep::sweep;
 pub use tree::{Entry, Sample, read_tree, same_trees};
 

@@ -80,7 +80,7 @@ impl Suite {
         self.tests.push(Test {
             name,
             body,
-            limit: self.limit,
+            limit: self.limit + crate::rounds::asked().unwrap_or_default(),
         });
         self
     }

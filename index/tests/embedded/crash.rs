@@ -55,7 +55,7 @@ fn live(disk: &Arc<FaultDisk>) -> Witness {
         synced: 0,
         committed: 0,
     };
-    let backing: Arc<dyn Backing> = Arc::new(Faulty(disk.clone()));
+    let backing: Arc<dyn Backing> = disk.backing();
     for life in 0..2u64 {
         let Ok((kv, _)) = Embedded::open(backing.clone(), QUIET) else {
             return witness;
@@ -137,10 +137,10 @@ fn check(path: &std::path::Path, witness: &Witness, least: u64, what: &str) {
 fn die_at_every_step(tear: bool) {
     let whole = {
         let dir = TempDir::new().unwrap();
-        let disk = FaultDisk::new(dir.path());
+        let disk = disk(dir.path());
         let witness = live(&disk);
         assert_eq!(witness.synced, witness.model.kv.version());
-        disk.steps()
+        disk.changes()
     };
     assert!(
         whole > 200,
@@ -148,20 +148,18 @@ fn die_at_every_step(tear: bool) {
     );
     for last in 0..whole {
         let dir = TempDir::new().unwrap();
-        let disk = FaultDisk::new(dir.path());
+        let disk = disk(dir.path());
         if tear {
-            *disk.tear.lock() = Tear::Half;
+            disk.tear(Tear::Half);
         }
-        disk.rule(move |_, _, number| (number >= last).then(|| errno(5)));
+        disk.cut_power_at(last);
         let witness = live(&disk);
-        let after = TempDir::new().unwrap();
-        disk.after_power_loss(after.path());
-        check(
-            after.path(),
-            &witness,
-            witness.synced,
-            &format!("power lost at step {last}"),
-        );
+        for left in LEFT {
+            let after = TempDir::new().unwrap();
+            disk.after_power_loss(after.path(), left).unwrap();
+            let what = format!("power lost at step {last}, left {left:?}");
+            check(after.path(), &witness, witness.synced, &what);
+        }
         check(
             dir.path(),
             &witness,
@@ -185,26 +183,24 @@ fn death_in_the_middle_of_any_write_loses_nothing_acknowledged() {
 fn any_single_failing_step_is_survived() {
     let whole = {
         let dir = TempDir::new().unwrap();
-        let disk = FaultDisk::new(dir.path());
+        let disk = disk(dir.path());
         live(&disk);
-        disk.steps()
+        disk.changes()
     };
     for bad in 0..whole {
         let dir = TempDir::new().unwrap();
-        let disk = FaultDisk::new(dir.path());
+        let disk = disk(dir.path());
         if bad % 2 == 0 {
-            *disk.tear.lock() = Tear::Half;
+            disk.tear(Tear::Half);
         }
-        disk.rule(move |_, _, number| (number == bad).then(|| errno(5)));
+        disk.rule(move |step, _, number| (step.is_change() && number == bad).then(|| errno(5)));
         let witness = live(&disk);
-        let after = TempDir::new().unwrap();
-        disk.after_power_loss(after.path());
-        check(
-            after.path(),
-            &witness,
-            witness.synced,
-            &format!("power lost after {bad} failed"),
-        );
+        for left in LEFT {
+            let after = TempDir::new().unwrap();
+            disk.after_power_loss(after.path(), left).unwrap();
+            let what = format!("power lost after {bad} failed, left {left:?}");
+            check(after.path(), &witness, witness.synced, &what);
+        }
         check(
             dir.path(),
             &witness,

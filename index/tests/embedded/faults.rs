@@ -17,8 +17,8 @@ const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
 
 fn faulty(dir: &TempDir, options: Options) -> (Arc<FaultDisk>, Embedded) {
-    let disk = FaultDisk::new(dir.path());
-    let backing: Arc<dyn Backing> = Arc::new(Faulty(disk.clone()));
+    let disk = disk(dir.path());
+    let backing: Arc<dyn Backing> = disk.backing();
     let (kv, _) = Embedded::open(backing, options).unwrap();
     (disk, kv)
 }
@@ -83,11 +83,11 @@ fn a_full_disk_refuses_new_files_and_lets_old_ones_go() {
 #[test]
 fn a_full_disk_keeps_sled_untouched() {
     let dir = TempDir::new().unwrap();
-    let disk = FaultDisk::new(dir.path());
-    let backing: Arc<dyn Backing> = Arc::new(Faulty(disk.clone()));
+    let disk = disk(dir.path());
+    let backing: Arc<dyn Backing> = disk.backing();
     let (kv, _) = Embedded::open(backing, Options::default()).unwrap();
     put(&kv, "a", b"1");
-    disk.space.store(1 << 20, Ordering::SeqCst);
+    disk.set_space(1 << 20);
     kv.checkpoint().unwrap();
     let path = dir.path().join("index/checkpoint");
     let before = std::fs::read(&path).unwrap();
@@ -98,7 +98,7 @@ fn a_full_disk_keeps_sled_untouched() {
         before,
         "there was no space for a checkpoint"
     );
-    disk.space.store(u64::MAX, Ordering::SeqCst);
+    disk.set_space(u64::MAX);
     kv.checkpoint().unwrap();
     assert_ne!(std::fs::read(&path).unwrap(), before);
     assert_eq!(state_of(&kv).len(), 2);
@@ -110,7 +110,7 @@ fn failing_appends(tear: bool, stubborn: bool) {
     let (disk, kv) = faulty(&dir, QUIET);
     let mut model = Model::new();
     if tear {
-        *disk.tear.lock() = Tear::Half;
+        disk.tear(Tear::Half);
     }
     for number in 0..30 {
         let txn = put_txn(
@@ -158,7 +158,7 @@ fn a_commit_that_is_in_the_journal_after_all_stays_refused() {
     let (disk, kv) = faulty(&dir, QUIET);
     put(&kv, "a", b"1");
     // The write arrives as a whole and is reported as failed; so is the attempt to blank it.
-    *disk.tear.lock() = Tear::AllOnce;
+    disk.tear(Tear::AllOnce);
     let path = dir.path().join("index/journal-0000000000000001");
     disk.rule(|step, path, _| (step == Step::Write && on_journal(path)).then(|| errno(EIO)));
     kv.commit(&put_txn("ghost", 20)).unwrap_err();
@@ -191,7 +191,7 @@ fn commits_survive_a_failed_fdatasync_through_a_new_segment() {
     });
     kv.sync(kv.version()).unwrap();
     let after = TempDir::new().unwrap();
-    disk.after_power_loss(after.path());
+    disk.after_power_loss(after.path(), Left::Nothing).unwrap();
     assert_eq!(state_of(&open(after.path(), QUIET).0), state_of(&kv));
     put(&kv, "later", b"2");
     kv.sync(kv.version()).unwrap();
@@ -216,7 +216,7 @@ fn a_dead_disk_fails_every_sync_until_it_is_back() {
         );
     }
     let lost = TempDir::new().unwrap();
-    disk.after_power_loss(lost.path());
+    disk.after_power_loss(lost.path(), Left::Nothing).unwrap();
     assert_eq!(open(lost.path(), QUIET).0.version(), 1);
     // Commits that nobody can make durable are not taken without end.
     let mut refused = false;
@@ -227,7 +227,7 @@ fn a_dead_disk_fails_every_sync_until_it_is_back() {
     disk.heal();
     kv.sync(kv.version()).unwrap();
     let saved = TempDir::new().unwrap();
-    disk.after_power_loss(saved.path());
+    disk.after_power_loss(saved.path(), Left::Nothing).unwrap();
     assert_eq!(state_of(&open(saved.path(), QUIET).0), state_of(&kv));
 }
 

@@ -71,6 +71,7 @@ fn requested(args: &MountArgs) -> Result<Requested, Failure> {
     }
     let flags = [
         ("memory", &args.memory),
+        ("backing", &args.backing),
         ("workers", &args.workers),
         ("chunk", &args.chunk),
         ("metrics", &args.metrics),

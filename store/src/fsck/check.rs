@@ -60,7 +60,7 @@ pub(super) fn check(
         return Ok(());
     }
     check_names(&tally, report);
-    let packs = check_packs(&**backing, &superblock, report)?;
+    let packs = check_packs(&**backing, &superblock, &tally, report)?;
     check_data(backing, &superblock, &tally, &packs, report, progress)?;
     check_rollups(&tally, report);
     Ok(())
@@ -147,23 +147,27 @@ fn check_names(tally: &Tally, report: &mut FsckReport) {
     }
 }
 
-/// Lengths of all packs whose headers are sound.
+/// Lengths of all packs.
 fn check_packs(
     backing: &dyn Backing,
     superblock: &Superblock,
+    tally: &Tally,
     report: &mut FsckReport,
 ) -> Result<BTreeMap<u64, u64>, Error> {
-    let mut sound = BTreeMap::new();
+    let mut lengths = BTreeMap::new();
     for (id, len) in pack::list(backing)? {
         report.packs += 1;
         let path = PackId(id).path();
         let file = backing
             .open(&path, Access::Read)
             .map_err(Error::io("open", &path))?;
+        lengths.insert(id, len);
+        if tally.packs.get(&id).is_none_or(|&live| live == 0) {
+            // Nothing in it was ever committed, or nothing is left: it may be in any state.
+            continue;
+        }
         let mut header = [0; HEADER_LEN];
         let problem = match file.read_exact_at(&mut header, 0) {
-            // Its session died before it was begun: there is nothing in it yet.
-            Err(_) if len < HEADER_LEN as u64 => None,
             Err(e) => Some(e.to_string()),
             Ok(()) => match decode_header(&header) {
                 Err(problem) => Some(problem),
@@ -177,9 +181,8 @@ fn check_packs(
         if let Some(problem) = problem {
             report.add(format!("{}: {problem}", path.display()));
         }
-        sound.insert(id, len);
     }
-    Ok(sound)
+    Ok(lengths)
 }
 
 fn check_data(

@@ -184,7 +184,7 @@ impl Writer {
         let begin = || {
             self.backing
                 .create_dir_all(path.parent().unwrap_or(Path::new("")))?;
-            let file = self.backing.open(&path, Access::CreateNew)?;
+            let file = self.backing.open(&path, Access::CreatePack)?;
             file.write_all_at(&encode_header(self.store_id, pack), 0)?;
             Ok(file)
         };
@@ -285,7 +285,7 @@ impl Writer {
             {
                 file.set_len(end)?;
             }
-            file.sync_data()?;
+            file.seal()?;
             self.state.lock().open.remove(&pack);
             return Ok(());
         }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use shale_fs::{Attr, Caller, Error, Fs, SetAttr};
-use shale_store::{Effort, Store, StoreOptions};
+use shale_store::{Choice, Effort, Store, StoreOptions};
 use shale_tests::{Fs as TestFs, Outcome};
 
 use crate::tree::{Answer, Entry, hash};
@@ -55,6 +55,7 @@ impl InProcess {
             owner: (0, 0),
             effort: Effort::Fast,
             purpose: "test".to_owned(),
+            device: Choice::default(),
         };
         self.fs = Some(Fs::new(Store::open(&self.path, &options)?, CHUNK));
         Ok(())

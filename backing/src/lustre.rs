@@ -1,0 +1,181 @@
+//! A store on Lustre.
+
+use std::io;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use crate::{Access, Backing, BackingFile, Entry, PosixBacking, Space};
+
+/// Over how many storage targets a file is spread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StripeCount {
+    /// So many.
+    Targets(u32),
+    /// All there are.
+    All,
+    /// As the administrator has set it for the directory.
+    Keep,
+}
+
+/// How packs are laid out over storage targets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Striping {
+    /// Targets of one pack.
+    pub count: StripeCount,
+    /// Bytes on one target before the next one's turn.
+    pub size: u64,
+}
+
+impl Default for Striping {
+    /// A pack is one object on one target; Lustre spreads the packs.
+    fn default() -> Self {
+        Self {
+            count: StripeCount::Targets(1),
+            size: 4 << 20,
+        }
+    }
+}
+
+impl Striping {
+    fn arguments(self) -> Option<[String; 4]> {
+        let count = match self.count {
+            StripeCount::Keep => return None,
+            StripeCount::Targets(count) => count.to_string(),
+            StripeCount::All => "-1".to_owned(),
+        };
+        Some([
+            "-c".to_owned(),
+            count,
+            "-S".to_owned(),
+            self.size.to_string(),
+        ])
+    }
+}
+
+/// A store in a directory of Lustre: directories of packs are striped as asked for.
+#[derive(Debug)]
+pub struct LustreBacking {
+    posix: PosixBacking,
+    striping: Striping,
+}
+
+impl LustreBacking {
+    /// Uses an existing directory.
+    #[must_use]
+    pub fn new(root: &Path, striping: Striping) -> Self {
+        Self {
+            posix: PosixBacking::new(root),
+            striping,
+        }
+    }
+
+    /// Has files of a new directory striped. Where that does not work they are striped as Lustre
+    /// sees fit, which is slower at worst.
+    fn stripe(&self, path: &Path) -> io::Result<()> {
+        let Some(arguments) = self.striping.arguments() else {
+            return Ok(());
+        };
+        let path = self.posix.resolve(path)?;
+        let answer = Command::new("lfs")
+            .arg("setstripe")
+            .args(&arguments)
+            .arg(&path)
+            .stdin(Stdio::null())
+            .output();
+        let command = || format!("lfs setstripe {} {}", arguments.join(" "), path.display());
+        match answer {
+            Ok(answer) if answer.status.success() => {}
+            Ok(answer) => tracing::warn!(
+                "`{}` failed: {}; packs are striped as the directory has it, mount with \
+                 stripe_count=keep if that is meant",
+                command(),
+                String::from_utf8_lossy(&answer.stderr).trim()
+            ),
+            Err(e) => tracing::warn!(
+                "`{}` cannot be run: {e}; packs are striped as the directory has it, install \
+                 the Lustre client tools or mount with stripe_count=keep",
+                command()
+            ),
+        }
+        Ok(())
+    }
+}
+
+impl Backing for LustreBacking {
+    fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn BackingFile>> {
+        self.posix.open(path, access)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.posix.rename(from, to)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.posix.remove_file(path)
+    }
+
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
+        self.posix.remove_dir_all(path)
+    }
+
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        let exists = self.posix.resolve(path)?.is_dir();
+        self.posix.create_dir_all(path)?;
+        if !exists && path.starts_with("packs") {
+            self.stripe(path)?;
+        }
+        Ok(())
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
+        self.posix.list(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.posix.sync_dir(path)
+    }
+
+    fn space(&self) -> io::Result<Space> {
+        self.posix.space()
+    }
+
+    fn pack_unit(&self) -> u64 {
+        match self.striping.count {
+            StripeCount::Targets(count) => self.striping.size * u64::from(count.max(1)),
+            StripeCount::All | StripeCount::Keep => self.striping.size,
+        }
+    }
+
+    fn root(&self) -> &Path {
+        self.posix.root()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn striping_is_said_as_lfs_wants_it() {
+        let said = |count| {
+            let size = 1 << 20;
+            Striping { count, size }.arguments().map(|a| a.join(" "))
+        };
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(said(StripeCount::Targets(1)), some("-c 1 -S 1048576"));
+        assert_eq!(said(StripeCount::All), some("-c -1 -S 1048576"));
+        assert_eq!(said(StripeCount::Keep), None);
+    }
+
+    #[test]
+    fn packs_fill_their_stripes() {
+        let unit = |count| {
+            let size = 4 << 20;
+            LustreBacking::new(Path::new("/"), Striping { count, size }).pack_unit()
+        };
+        assert_eq!(unit(StripeCount::Targets(1)), 4 << 20);
+        assert_eq!(unit(StripeCount::Targets(4)), 16 << 20);
+        assert_eq!(unit(StripeCount::Keep), 4 << 20);
+    }
+}

@@ -1,0 +1,115 @@
+//! A store on a disk that loses power after every single step.
+//!
+//! The same life is lived again and again on a simulated disk, each time with the power cut one
+//! step later. What was not synced is then dropped, kept, or kept sector by sector and name by
+//! name; fsck must find nothing wrong, and every acknowledged fsync must be there.
+
+#[path = "power_loss/life.rs"]
+mod life;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use shale_backing::faults::{FaultDisk, Left, Tear};
+use shale_store::fsck::{FsckOptions, fsck};
+use shale_tests::{Case, Failure, Need, Outcome, Rng, Suite, ensure, is_long, note, rounds, seed};
+
+use life::{Life, Witness};
+
+fn main() -> ExitCode {
+    Suite::new("power_loss")
+        .need(Need::Shale)
+        .limit(Duration::from_secs(600))
+        .test("at_every_step", at_every_step)
+        .test("at_random_in_long_lives", at_random_in_long_lives)
+        .run()
+}
+
+/// Where the disk and what is found after it are.
+fn fresh(dir: &Path) -> Outcome {
+    if dir.exists() {
+        std::fs::remove_dir_all(dir)?;
+    }
+    std::fs::create_dir_all(dir)?;
+    Ok(())
+}
+
+/// Lives on a disk that loses power at a step, and checks what is found.
+fn lose_power(work: &Path, life: &Life, step: u64, lefts: &[Left]) -> Outcome<u64> {
+    let live = work.join("live");
+    fresh(&live)?;
+    let disk = FaultDisk::new(&live)?;
+    disk.cut_power_at(step);
+    if step % 2 == 1 {
+        disk.tear(Tear::Half);
+    }
+    let witness = life.live(&disk);
+    if disk.changes() < step
+        && let Some(failure) = witness.failure()
+    {
+        return Err(Failure::new(format!("with the power on: {failure}")));
+    }
+    for &left in lefts {
+        let after = work.join("after");
+        fresh(&after)?;
+        disk.after_power_loss(&after, left)?;
+        check(&after, &witness)
+            .map_err(|e| Failure::new(format!("power lost at step {step}, left {left:?}: {e}")))?;
+    }
+    Ok(disk.changes())
+}
+
+fn check(store: &Path, witness: &Witness) -> Outcome {
+    if !store.join("superblock").exists() {
+        ensure!(
+            !witness.was_opened(),
+            "the superblock of an opened store is gone"
+        );
+        return witness.check(store);
+    }
+    let report = fsck(store, &FsckOptions::default(), &mut |_, _| {})
+        .map_err(|e| Failure::new(format!("fsck: {e}")))?;
+    ensure!(report.problems.is_empty(), "fsck: {:?}", report.problems);
+    witness.check(store)
+}
+
+fn at_every_step(case: &Case) -> Outcome {
+    let life = Life::short();
+    let work = case.work();
+    let whole = lose_power(work, &life, u64::MAX, &[Left::Nothing])?;
+    ensure!(
+        whole > 100,
+        "the life is too short to prove anything: {whole}"
+    );
+    // How many steps there are differs a little from life to life: threads take turns.
+    for step in 0..whole + 10 {
+        let lefts = [
+            Left::Nothing,
+            Left::Some(2 * step),
+            Left::Everything,
+            Left::Some(2 * step + 1),
+        ];
+        let some = &lefts[(step % 4) as usize..][..1];
+        lose_power(work, &life, step, if is_long() { &lefts } else { some })?;
+    }
+    note(format!("power lost at each of {} steps", whole + 10));
+    Ok(())
+}
+
+fn at_random_in_long_lives(case: &Case) -> Outcome {
+    let seed = seed()?;
+    let mut lives = 0;
+    for round in rounds(20) {
+        let mut rng = Rng::new(seed ^ round << 32);
+        let life = Life::random(rng.next_u64(), 150);
+        let whole = 2_000;
+        let step = rng.next_u64() % whole;
+        let lefts = [Left::Nothing, Left::Some(rng.next_u64()), Left::Everything];
+        lose_power(case.work(), &life, step, &lefts)
+            .map_err(|e| Failure::new(format!("round {round}: {e}")))?;
+        lives += 1;
+    }
+    note(format!("power lost in {lives} long lives"));
+    Ok(())
+}
