@@ -138,6 +138,9 @@ pub(crate) fn work(inner: &Inner) {
     inner.committer.stopped();
 }
 
+/// How often a sync writes data again whose pack could not be synced, before it gives up.
+const ATTEMPTS: u32 = 3;
+
 /// What a cycle takes from a file.
 struct Batch {
     file: Arc<File>,
@@ -154,16 +157,25 @@ impl Store {
     pub fn sync(&self, file: &Arc<File>) -> Result<(), Error> {
         let inner = &*self.inner;
         inner.check()?;
-        let failures = file.failure().seq;
-        inner.flush(file);
-        inner.committer.run()?;
-        inner.check()?;
-        let state = file.state.lock();
-        if state.failure.seq != failures {
-            return Err(Error::Refused(state.failure.errno));
+        let (failures, target) = {
+            let state = file.state.lock();
+            (state.failure.seq, state.write_seq)
+        };
+        for _ in 0..ATTEMPTS {
+            inner.flush(file, target);
+            inner.committer.run()?;
+            inner.check()?;
+            let state = file.state.lock();
+            if state.failure.seq != failures {
+                return Err(Error::Refused(state.failure.errno));
+            }
+            if !state.is_waiting(target) {
+                drop(state);
+                return inner.durable();
+            }
         }
-        drop(state);
-        inner.durable()
+        file.state.lock().fail(libc::EIO);
+        Err(Error::Refused(libc::EIO))
     }
 
     /// Returns when every change of names and attributes before the call is durable.
@@ -182,22 +194,31 @@ impl Store {
     /// What prevented it for any of the files.
     pub fn sync_all(&self) -> Result<(), Error> {
         let inner = &*self.inner;
-        let mut failed = None;
+        let mut errno = 0;
         let files: Vec<Arc<File>> = inner.dirty.lock().values().cloned().collect();
-        for file in &files {
-            inner.flush(file);
-        }
-        inner.committer.run()?;
-        for file in &files {
-            let state = file.state.lock();
-            if !state.is_clean() && state.failure.errno != 0 {
-                failed = Some(Error::Refused(state.failure.errno));
+        let with_target = |file: Arc<File>| {
+            let target = file.state.lock().write_seq;
+            (file, target)
+        };
+        let mut files: Vec<(Arc<File>, u64)> = files.into_iter().map(with_target).collect();
+        for _ in 0..ATTEMPTS {
+            for (file, target) in &files {
+                inner.flush(file, *target);
+            }
+            inner.committer.run()?;
+            files.retain(|(file, target)| {
+                let state = file.state.lock();
+                let waits = state.is_waiting(*target);
+                if waits {
+                    errno = state.failure.errno;
+                }
+                waits
+            });
+            if files.is_empty() {
+                return self.sync_metadata();
             }
         }
-        match failed {
-            Some(error) => Err(error),
-            None => self.sync_metadata(),
-        }
+        Err(Error::Refused(if errno == 0 { libc::EIO } else { errno }))
     }
 }
 
@@ -216,11 +237,10 @@ impl Inner {
         Ok(())
     }
 
-    /// Sends everything of a file that is dirty now through the pipeline and waits for it, until
-    /// it is ready to be committed or something has failed.
-    fn flush(&self, file: &Arc<File>) {
+    /// Sends everything of a file that was written up to a time through the pipeline and waits
+    /// for it, until it is ready to be committed or something has failed.
+    fn flush(&self, file: &Arc<File>, target: u64) {
         let mut state = file.state.lock();
-        let target = state.write_seq;
         let failures = state.failure.seq;
         loop {
             let jobs = freeze_all(file, &mut state, |seq| seq <= target);

@@ -187,6 +187,15 @@ impl FileState {
         self.chunks.is_empty() && self.ready.is_empty() && !self.has_news()
     }
 
+    /// Whether something that was written up to a time has not been committed.
+    pub(crate) fn is_waiting(&self, target: u64) -> bool {
+        let waits = |chunk: &Chunk| {
+            !chunk.dirty.is_empty() && chunk.dirty_seq <= target
+                || chunk.frozen.as_ref().is_some_and(|f| f.seq <= target)
+        };
+        self.chunks.values().any(waits)
+    }
+
     /// Whether size or times are newer than those in the index.
     pub(crate) fn has_news(&self) -> bool {
         self.times_dirty || self.size != self.committed_size
