@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use shale_tests::{Case, Context, Fs, Outcome, Rng, Suite, ensure, note, seed, tally};
+use shale_tests::{Case, Context, Fs, Outcome, Rng, Suite, ensure, note, rounds, seed, tally};
 
 #[path = "crash/writer.rs"]
 mod writer;
@@ -20,7 +20,7 @@ mod writer;
 use writer::Writer;
 
 const WRITERS: u64 = 4;
-/// Rounds per store, and stores per test: 104 rounds in all.
+/// Rounds per store, and stores per test.
 const ROUNDS: u64 = 26;
 const STORES: u64 = 2;
 
@@ -38,14 +38,22 @@ fn main() -> ExitCode {
                 &["--chunk", "64K", "--memory", "16M"],
             )
         })
+        .test("killed_with_mapped_packs", |case| {
+            campaign(
+                case,
+                "kill -9, mapped packs: rounds",
+                3,
+                &["--backing", "pmem"],
+            )
+        })
         .run()
 }
 
 fn campaign(case: &Case, name: &str, salt: u64, options: &[&str]) -> Outcome {
     let seed = seed()?;
     let mut rng = Rng::new(seed ^ salt);
-    let (mut rounds, mut checked, mut acknowledged) = (0, 0, 0);
-    for store in 0..STORES {
+    let (mut lived, mut checked, mut acknowledged) = (0, 0, 0);
+    for store in rounds(STORES) {
         let mut fs = if shale_tests::on_ext4() {
             Fs::Ext4(case.loop_fs(&format!("fs{store}"), shale_tests::LoopFs::Ext4, 4 << 30)?)
         } else {
@@ -68,7 +76,7 @@ fn campaign(case: &Case, name: &str, salt: u64, options: &[&str]) -> Outcome {
                     .doing(format!("store {store}, after round {round}, seed {seed}"))?;
                 acknowledged += writer.take_acknowledged();
             }
-            rounds += 1;
+            lived += 1;
         }
         // Whatever was recovered last is still there after an orderly unmount.
         fs.refresh()?;
@@ -80,17 +88,17 @@ fn campaign(case: &Case, name: &str, salt: u64, options: &[&str]) -> Outcome {
         fs.finish()?;
     }
     note(format!(
-        "{rounds} rounds, {acknowledged} acknowledged fsyncs, {checked} files checked"
+        "{lived} rounds, {acknowledged} acknowledged fsyncs, {checked} files checked"
     ));
     ensure!(
-        acknowledged > rounds * 5,
-        "only {acknowledged} fsyncs in {rounds} rounds: nothing was tested"
+        acknowledged > lived * 5,
+        "only {acknowledged} fsyncs in {lived} rounds: nothing was tested"
     );
     ensure!(
-        checked > rounds * 5,
-        "only {checked} files in {rounds} rounds: nothing was tested"
+        checked > lived * 5,
+        "only {checked} files in {lived} rounds: nothing was tested"
     );
-    tally(name, rounds, rounds, 0);
+    tally(name, lived, lived, 0);
     Ok(())
 }
 
