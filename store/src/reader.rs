@@ -181,6 +181,7 @@ mod tests {
             owner: (0, 0),
             effort: Effort::Fast,
             purpose: "under test".to_owned(),
+            device: shale_backing::Choice::default(),
         }
     }
 

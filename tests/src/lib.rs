@@ -45,8 +45,8 @@ pub use failure::{Context, Failure, Outcome};
 pub use loopdev::{Loop, LoopFs};
 pub use mount::{Mount, alive, binary, shale};
 pub use rng::Rng;
-pub use suite::{Need, Suite, cgroup2};
 pub use rounds::{is_long, rounds};
+pub use suite::{Need, Suite, cgroup2};
 pub use sweep::sweep;
 pub use tree::{Entry, Sample, read_tree, same_trees};
 
