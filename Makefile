@@ -1,11 +1,32 @@
 # make demo   build, mount, write, read back, compare, unmount (KEEP=1 leaves it mounted)
 # make test   everything: set-up, checks, unit and end-to-end tests, a summary at the end
+# make install [PREFIX=/usr/local] [DESTDIR=]   the command, the mount helpers, the unit, manual
+#             pages and completions; make uninstall takes them away again
+# make deb    a Debian package in target/
 CARGO ?= cargo
-SHALE := target/release/shale
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+SHALE ?= $(TARGET)/release/shale
 export CARGO
 
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
+# The day of the last change, so that two builds of one version are the same.
+DATE := $(shell git log -1 --format=%cs 2> /dev/null || date +%F)
+
+PREFIX ?= /usr/local
+BINDIR ?= $(PREFIX)/bin
+# mount(8) looks for helpers here and nowhere else; /sbin where that is not a link to /usr/sbin.
+HELPERDIR ?= /usr/sbin
+UNITDIR ?= $(PREFIX)/lib/systemd/system
+MANDIR ?= $(PREFIX)/share/man
+DOCDIR ?= $(PREFIX)/share/doc/shale
+BASHDIR ?= $(PREFIX)/share/bash-completion/completions
+ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
+FISHDIR ?= $(PREFIX)/share/fish/vendor_completions.d
+HELPERS := mount.shale mount.fuse.shale umount.shale umount.fuse.shale
+GENERATED := $(TARGET)/generated
+
 .PHONY: all build demo test setup check unit e2e bench-codec bench-settle \
-	fuzz-codec fuzz-layout miri-codec clean
+	fuzz-codec fuzz-layout miri-codec clean generated install uninstall deb
 
 all: build
 
@@ -31,6 +52,41 @@ unit:
 # One suite alone: cargo test -p shale-tests --test posix -- [name of a test]
 e2e: build setup
 	@tests/scripts/test.sh e2e
+
+$(SHALE):
+	$(CARGO) build --release --locked
+
+# What the command can write about itself, and the page that is written by hand.
+generated: $(SHALE)
+	rm -rf "$(GENERATED)"
+	"$(abspath $(SHALE))" generate --date "$(DATE)" "$(GENERATED)"
+	mkdir -p "$(GENERATED)/man8"
+	sed 's/@DATE@/$(DATE)/; s/@VERSION@/$(VERSION)/' packaging/mount.fuse.shale.8 > "$(GENERATED)/man8/mount.fuse.shale.8"
+	for helper in $(filter-out mount.fuse.shale,$(HELPERS)); do ln -s mount.fuse.shale.8 "$(GENERATED)/man8/$$helper.8"; done
+
+install: generated
+	install -d $(foreach dir,$(BINDIR) $(HELPERDIR) $(UNITDIR) $(MANDIR)/man1 $(MANDIR)/man8 $(DOCDIR) $(BASHDIR) $(ZSHDIR) $(FISHDIR),"$(DESTDIR)$(dir)")
+	install -m 755 "$(SHALE)" "$(DESTDIR)$(BINDIR)/shale"
+	for helper in $(HELPERS); do ln -sfr "$(DESTDIR)$(BINDIR)/shale" "$(DESTDIR)$(HELPERDIR)/$$helper" || exit 1; done
+	sed 's,/usr/bin/shale,$(BINDIR)/shale,' systemd/shale@.service > "$(DESTDIR)$(UNITDIR)/shale@.service"
+	chmod 644 "$(DESTDIR)$(UNITDIR)/shale@.service"
+	cp -P --no-preserve=ownership "$(GENERATED)"/man1/* "$(DESTDIR)$(MANDIR)/man1/"
+	cp -P --no-preserve=ownership "$(GENERATED)"/man8/* "$(DESTDIR)$(MANDIR)/man8/"
+	install -m 644 "$(GENERATED)/bash/shale.bash" "$(DESTDIR)$(BASHDIR)/shale"
+	install -m 644 "$(GENERATED)/zsh/_shale" "$(DESTDIR)$(ZSHDIR)/_shale"
+	install -m 644 "$(GENERATED)/fish/shale.fish" "$(DESTDIR)$(FISHDIR)/shale.fish"
+	install -m 644 README.md CHANGELOG.md docs/*.md "$(DESTDIR)$(DOCDIR)/"
+
+# Configuration in /etc/shale stays.
+uninstall:
+	rm -f "$(DESTDIR)$(BINDIR)/shale" $(foreach helper,$(HELPERS),"$(DESTDIR)$(HELPERDIR)/$(helper)")
+	rm -f "$(DESTDIR)$(UNITDIR)/shale@.service"
+	rm -f "$(DESTDIR)$(MANDIR)"/man1/shale.1 "$(DESTDIR)$(MANDIR)"/man1/shale-*.1 $(foreach helper,$(HELPERS),"$(DESTDIR)$(MANDIR)/man8/$(helper).8")
+	rm -f "$(DESTDIR)$(BASHDIR)/shale" "$(DESTDIR)$(ZSHDIR)/_shale" "$(DESTDIR)$(FISHDIR)/shale.fish"
+	rm -rf "$(DESTDIR)$(DOCDIR)"
+
+deb: $(SHALE)
+	packaging/deb.sh "$(VERSION)" "$(SHALE)" "$(TARGET)"
 
 # The codec beside its peers, as a table; wants a quiet machine.
 bench-codec:

@@ -8,6 +8,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::commands::doctor::DoctorArgs;
 use crate::commands::export::ExportArgs;
+use crate::commands::generate::GenerateArgs;
 use crate::commands::stat::StatArgs;
 use crate::failure::{Failure, exit};
 use crate::report;
@@ -88,6 +89,9 @@ pub(crate) enum Command {
     /// with ordinary file I/O, mounts again, reads everything back, compares, and removes it
     /// all.
     Demo(DemoArgs),
+    /// Write manual pages and shell completions
+    #[command(hide = true)]
+    Generate(GenerateArgs),
 }
 
 const MOUNT_HELP: &str = "\

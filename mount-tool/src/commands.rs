@@ -5,6 +5,7 @@ pub(crate) mod doctor;
 pub(crate) mod export;
 pub(crate) mod fsck;
 pub(crate) mod gc;
+pub(crate) mod generate;
 pub(crate) mod layout;
 pub(crate) mod mount;
 pub(crate) mod settle;

@@ -67,6 +67,7 @@ fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
         Command::Layout(args) => commands::layout::run(&args),
         Command::Export(args) => commands::export::run(&args),
         Command::Doctor(args) => commands::doctor::run(&args),
+        Command::Generate(args) => commands::generate::run(&args),
         Command::Demo(args) => commands::demo::run(&args),
     }
 }

@@ -1,0 +1,218 @@
+//! `shale generate`, for `make install`: manual pages and shell completions from the definition of
+//! the command line, so that they cannot say anything else than the command does.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Command, CommandFactory};
+use clap_complete::Shell;
+use clap_mangen::Man;
+
+use crate::cli::Cli;
+use crate::failure::{Failure, exit};
+
+/// The arguments.
+#[derive(Args, Debug)]
+pub(crate) struct GenerateArgs {
+    /// The date that manual pages bear, as 2026-01-31
+    #[arg(long, default_value = "")]
+    date: String,
+    /// Where to write; made if missing
+    directory: PathBuf,
+}
+
+pub(crate) fn run(args: &GenerateArgs) -> Result<ExitCode, Failure> {
+    let mut shale = Cli::command();
+    shale.build();
+    write(&args.directory, &shale, &args.date).map_err(|e| {
+        Failure::io("write to", &args.directory, &e).with_status(exit::CANNOT_CREATE)
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn write(directory: &Path, shale: &Command, date: &str) -> io::Result<()> {
+    let pages = directory.join("man1");
+    std::fs::create_dir_all(&pages)?;
+    std::fs::write(pages.join("shale.1"), page(shale, shale, date)?)?;
+    for command in commands(shale) {
+        let name = command.get_name();
+        let file = pages.join(format!("shale-{name}.1"));
+        std::fs::write(file, page(shale, command, date)?)?;
+        for alias in command.get_visible_aliases() {
+            let link = pages.join(format!("shale-{alias}.1"));
+            match std::fs::remove_file(&link) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+                _ => {}
+            }
+            std::os::unix::fs::symlink(format!("shale-{name}.1"), link)?;
+        }
+    }
+    for (shell, name) in [
+        (Shell::Bash, "bash"),
+        (Shell::Zsh, "zsh"),
+        (Shell::Fish, "fish"),
+    ] {
+        let directory = directory.join(name);
+        std::fs::create_dir_all(&directory)?;
+        clap_complete::generate_to(shell, &mut Cli::command(), "shale", directory)?;
+    }
+    Ok(())
+}
+
+/// The commands that people are told of.
+fn commands(shale: &Command) -> impl Iterator<Item = &Command> {
+    let all = shale.get_subcommands();
+    all.filter(|command| !command.is_hide_set() && command.get_name() != "help")
+}
+
+/// One manual page.
+fn page(shale: &Command, command: &Command, date: &str) -> io::Result<Vec<u8>> {
+    let whole = command.get_name() == shale.get_name();
+    let name = if whole {
+        "SHALE".to_owned()
+    } else {
+        format!("SHALE-{}", command.get_name().to_uppercase())
+    };
+    let version = env!("CARGO_PKG_VERSION");
+    let man = Man::new(command.clone().version(version))
+        .title(name)
+        .section("1")
+        .date(date)
+        .source(format!("shale {version}"))
+        .manual("ShaleFS");
+    let mut text = Vec::new();
+    man.render_title(&mut text)?;
+    man.render_name_section(&mut text)?;
+    man.render_synopsis_section(&mut text)?;
+    man.render_description_section(&mut text)?;
+    if command
+        .get_arguments()
+        .any(|argument| !argument.is_hide_set())
+    {
+        man.render_options_section(&mut text)?;
+    }
+    let mut rest = String::new();
+    if whole {
+        rest.push_str(".SH COMMANDS\n");
+        for command in commands(shale) {
+            let about = command.get_about().map(ToString::to_string);
+            rest.push_str(&format!(
+                ".TP\n\\fBshale\\-{}\\fR(1)\n{}\n",
+                escape(command.get_name()),
+                escape(&about.unwrap_or_default())
+            ));
+        }
+    }
+    if let Some(help) = command.get_after_help() {
+        rest.push_str(&sections(&help.to_string()));
+    }
+    rest.push_str(".SH SEE ALSO\n");
+    rest.push_str(if whole {
+        "\\fBmount.fuse.shale\\fR(8)\n"
+    } else {
+        "\\fBshale\\fR(1), \\fBmount.fuse.shale\\fR(8)\n"
+    });
+    text.extend(rest.into_bytes());
+    Ok(text)
+}
+
+/// What stands below the options of a help text. A block that begins with a heading is shown as
+/// it is, line by line; any other is a paragraph.
+fn sections(help: &str) -> String {
+    let mut text = String::new();
+    let mut in_notes = false;
+    let mut heading: Option<String> = None;
+    for block in help.split("\n\n") {
+        let (first, body) = block.split_once('\n').unwrap_or((block, ""));
+        let is_heading = !first.starts_with(' ') && first.trim_end().ends_with(':');
+        // A block that is indented goes on with the section before.
+        let goes_on = heading.is_some() && first.starts_with(' ');
+        if !is_heading && !goes_on {
+            text.push_str(if in_notes { ".PP\n" } else { ".SH NOTES\n" });
+            for line in block.lines() {
+                text.push_str(&escape(line.trim()));
+                text.push('\n');
+            }
+            (in_notes, heading) = (true, None);
+            continue;
+        }
+        let mut lines = block;
+        if is_heading {
+            let end = first.find([':', ',', '(']).unwrap_or(first.len());
+            let title = first[..end].trim().to_uppercase();
+            text.push_str(&format!(".SH {}\n", escape(&title)));
+            heading = Some(title);
+            lines = body;
+        }
+        in_notes = false;
+        text.push_str(".EX\n");
+        for line in lines.lines() {
+            text.push_str(&escape(line.strip_prefix("  ").unwrap_or(line)));
+            text.push('\n');
+        }
+        text.push_str(".EE\n");
+    }
+    text
+}
+
+/// Text that means nothing to roff.
+fn escape(text: &str) -> String {
+    let text = text.replace('\\', "\\e").replace('-', "\\-");
+    match text.chars().next() {
+        Some('.' | '\'') => format!("\\&{text}"),
+        _ => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_command_has_a_page_and_every_page_its_parts() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut shale = Cli::command();
+        shale.build();
+        write(dir.path(), &shale, "2026-01-31").unwrap();
+        // Again, over what is there.
+        write(dir.path(), &shale, "2026-01-31").unwrap();
+        let names: Vec<String> = commands(&shale)
+            .map(|command| format!("shale-{}", command.get_name()))
+            .chain(["shale".to_owned()])
+            .collect();
+        assert!(names.contains(&"shale-mount".to_owned()), "{names:?}");
+        for name in &names {
+            let page = dir.path().join(format!("man1/{name}.1"));
+            let text = std::fs::read_to_string(page).unwrap();
+            for part in [
+                ".TH",
+                ".SH NAME",
+                ".SH SYNOPSIS",
+                ".SH EXAMPLES",
+                ".SH SEE ALSO",
+            ] {
+                assert!(text.contains(part), "{name} has no {part}");
+            }
+        }
+        let main = std::fs::read_to_string(dir.path().join("man1/shale.1")).unwrap();
+        assert!(main.contains("shale\\-mount\\fR(1)"));
+        assert!(!main.contains("generate"));
+        let alias = std::fs::read_link(dir.path().join("man1/shale-umount.1")).unwrap();
+        assert_eq!(alias, Path::new("shale-unmount.1"));
+        for file in ["bash/shale.bash", "zsh/_shale", "fish/shale.fish"] {
+            let text = std::fs::read_to_string(dir.path().join(file)).unwrap();
+            assert!(text.contains("unmount"), "{file}");
+        }
+    }
+
+    #[test]
+    fn headings_paragraphs_and_examples_are_told_apart() {
+        let help = "Some words\non two lines.\n\nExit status, as fsck(8):\n  0 clean\n\nExamples:\n  .x \\ y\n\n  z";
+        assert_eq!(
+            sections(help),
+            ".SH NOTES\nSome words\non two lines.\n.SH EXIT STATUS\n.EX\n0 clean\n.EE\n\
+             .SH EXAMPLES\n.EX\n\\&.x \\e y\n.EE\n.EX\nz\n.EE\n"
+        );
+    }
+}
