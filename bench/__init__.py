@@ -1,0 +1,1 @@
+"""Measures ShaleFS beside its peers: `make bench`, or `python -m bench --help`."""

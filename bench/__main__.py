@@ -1,0 +1,150 @@
+"""The command: python -m bench [NAME...], as root."""
+import argparse
+import datetime
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+
+from bench import engine, plot, render, workloads
+from bench.device import Device, sweep_mounts
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+#: Workloads of a quick run; a smoke run has all of them.
+QUICK = ("stream", "small", "netcdf", "hdf5", "shared", "read", "files", "memory", "settle")
+DEVICE_MIB = {"full": 5120, "quick": 2048, "smoke": 512}
+
+
+def arguments():
+    parser = argparse.ArgumentParser(prog="bench", description="Measures ShaleFS beside its peers; needs root.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(workloads.NAMES)}")
+    parser.add_argument("--scale", choices=("full", "quick", "smoke"), default="full", help="sizes and repetitions")
+    parser.add_argument("--repetitions", type=int, help="instead of 3 (1 in a smoke run)")
+    parser.add_argument("--work", default=os.path.join(ROOT, "target", "bench"), help="where image and mounts are made")
+    parser.add_argument("--cache", help="where data are kept from run to run (default: WORK/cache)")
+    parser.add_argument("--results", default=os.path.join(ROOT, "bench", "results"), help="where results are written")
+    parser.add_argument("--docs", metavar="JSON", help="only make the section of docs/performance.md anew from a result")
+    options = parser.parse_args()
+    unknown = set(options.names) - set(workloads.NAMES)
+    if unknown:
+        parser.error(f"what is {', '.join(sorted(unknown))}?")
+    return options
+
+
+def say(text):
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+    else:
+        print(text, file=sys.stderr, flush=True)
+
+
+def interrupted(number, _frame):
+    # One is enough: cleaning up must not be interrupted by the second.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise SystemExit(128 + number)
+
+
+def measure(options, names):
+    """Makes the device, runs the workloads, leaves nothing behind."""
+    work = os.path.abspath(options.work)
+    cache = os.path.abspath(options.cache or os.path.join(work, "cache"))
+    scratch = os.path.join(work, "mounts")
+    os.makedirs(scratch, exist_ok=True)
+    os.makedirs(cache, exist_ok=True)
+    binary = os.environ.get("SHALE_BIN", os.path.join(ROOT, "target", "release", "shale"))
+    repetitions = options.repetitions or {"full": 3, "quick": 3, "smoke": 1}[options.scale]
+    with ExitStack() as stack:
+        lock = stack.enter_context(open(os.path.join(work, "lock"), "w"))
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            sys.exit(f"bench: another run uses {work}")
+        sweep_mounts(scratch)
+        say("making the device")
+        device = stack.enter_context(Device(work, DEVICE_MIB[options.scale] << 20))
+        stack.callback(shutil.rmtree, scratch, ignore_errors=True)
+        stack.callback(sweep_mounts, scratch)
+        setting = engine.Setting(options.scale, device, scratch, cache, binary, repetitions)
+        begun = time.perf_counter()
+        run = {
+            "date": datetime.date.today().isoformat(),
+            "scale": options.scale,
+            "repetitions": repetitions,
+            "machine": engine.machine(setting),
+            "absent": setting.absent,
+            "throttle": engine.check_throttle(setting),
+            "python": engine.check_python(scratch),
+            "benches": {},
+        }
+        for name in names:
+            run["benches"][name] = engine.measure(setting, name, say)
+        run["seconds"] = time.perf_counter() - begun
+        if sys.stderr.isatty():
+            say("")
+        return run
+
+
+def write(run, directory, stem):
+    """JSON, Markdown and plots of a run."""
+    os.makedirs(directory, exist_ok=True)
+    with open(os.path.join(directory, stem + ".json"), "w") as file:
+        json.dump({**run, "targets": render.judge(run)}, file, indent=1)
+        file.write("\n")
+    pictures = []
+    for name, title, rows, unit in render.plots(run):
+        picture = f"{stem}-{name}.svg"
+        with open(os.path.join(directory, picture), "w") as file:
+            file.write(plot.bars(title, unit, rows))
+        pictures.append((title, picture))
+    text = render.markdown(run, pictures)
+    with open(os.path.join(directory, stem + ".md"), "w") as file:
+        file.write("# Results\n\n" + text)
+    return pictures
+
+
+def refresh_docs(run, pictures, directory):
+    path = os.path.join(ROOT, "docs", "performance.md")
+    below = os.path.relpath(directory, os.path.dirname(path))
+    section = render.markdown(run, [(title, f"{below}/{picture}") for title, picture in pictures])
+    with open(path) as file:
+        document = render.replace(file.read(), section)
+    with open(path, "w") as file:
+        file.write(document)
+
+
+def main():
+    options = arguments()
+    if options.docs:
+        with open(options.docs) as file:
+            run = json.load(file)
+        pictures = write(run, options.results, "latest")
+        refresh_docs(run, pictures, options.results)
+        return
+    if os.geteuid() != 0:
+        sys.exit("bench: needs root, to make loop devices and mounts")
+    signal.signal(signal.SIGINT, interrupted)
+    signal.signal(signal.SIGTERM, interrupted)
+    names = options.names or (QUICK if options.scale == "quick" else workloads.NAMES)
+    try:
+        run = measure(options, names)
+    except subprocess.CalledProcessError as error:
+        sys.exit(f"bench: {' '.join(error.cmd)}: {(error.stderr or '').strip() or error}")
+    # Only a full run of everything is what the documents show.
+    whole = options.scale == "full" and not options.names
+    stem = "latest" if whole else options.scale if not options.names else "-".join(options.names)
+    pictures = write(run, options.results, stem)
+    if whole:
+        refresh_docs(run, pictures, options.results)
+    if options.scale != "smoke":
+        print(render.targets([verdict for verdict in render.judge(run) if verdict["value"] is not None]))
+    print(f"\n{run['seconds']:.0f} s. All figures: {os.path.relpath(os.path.join(options.results, stem))}.md")
+
+
+if __name__ == "__main__":
+    main()
