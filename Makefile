@@ -3,6 +3,7 @@
 # make install [PREFIX=/usr/local] [DESTDIR=]   the command, the mount helpers, the unit, manual
 #             pages and completions; make uninstall takes them away again
 # make deb    a Debian package in target/
+# make bench  ShaleFS beside its peers, as root, under 30 minutes (QUICK=1: under 4)
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 SHALE ?= $(TARGET)/release/shale
@@ -25,7 +26,7 @@ FISHDIR ?= $(PREFIX)/share/fish/vendor_completions.d
 HELPERS := mount.shale mount.fuse.shale umount.shale umount.fuse.shale
 GENERATED := $(TARGET)/generated
 
-.PHONY: all build demo test setup check unit e2e bench-codec bench-settle \
+.PHONY: all build demo test setup check unit e2e bench bench-codec bench-docs \
 	fuzz-codec fuzz-layout miri-codec clean generated install uninstall deb
 
 all: build
@@ -88,13 +89,22 @@ uninstall:
 deb: $(SHALE)
 	packaging/deb.sh "$(VERSION)" "$(SHALE)" "$(TARGET)"
 
+# All workloads beside all peers; refreshes bench/results/latest.* and docs/performance.md.
+# QUICK=1 reaches the script through the environment.
+bench: build
+	SHALE_BIN="$(abspath $(SHALE))" bench/run.sh
+
+# One workload: make bench-stream, bench-shared, bench-settle, ... (bench/README.md lists them).
+bench-%: build
+	SHALE_BIN="$(abspath $(SHALE))" bench/run.sh $*
+
 # The codec beside its peers, as a table; wants a quiet machine.
 bench-codec:
 	bench/codec/run.sh
 
-# Sizes and slices of settled files beside btrfs and nccopy; root.
-bench-settle: build
-	bench/settle/run.sh
+# The generated part of docs/performance.md once more, from the last full run.
+bench-docs:
+	bench/run.sh --docs bench/results/latest.json
 
 # Needs a nightly toolchain and cargo-fuzz. SECONDS=3600 make fuzz-codec
 fuzz-codec:

@@ -5,7 +5,6 @@ import fcntl
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -13,11 +12,12 @@ from contextlib import ExitStack
 
 from bench import engine, plot, render, workloads
 from bench.device import Device, sweep_mounts
+from bench.measure import Interrupts
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 #: Workloads of a quick run; a smoke run has all of them.
 QUICK = ("stream", "small", "netcdf", "hdf5", "shared", "read", "files", "memory", "settle")
-DEVICE_MIB = {"full": 5120, "quick": 2048, "smoke": 512}
+DEVICE_MIB = {"full": 4096, "quick": 1024, "smoke": 512}
 
 
 def arguments():
@@ -36,18 +36,15 @@ def arguments():
     return options
 
 
+BEGUN = time.perf_counter()
+
+
 def say(text):
+    text = f"{time.perf_counter() - BEGUN:5.0f} s  {text}" if text else ""
     if sys.stderr.isatty():
         print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
     else:
         print(text, file=sys.stderr, flush=True)
-
-
-def interrupted(number, _frame):
-    # One is enough: cleaning up must not be interrupted by the second.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise SystemExit(128 + number)
 
 
 def measure(options, names):
@@ -75,6 +72,7 @@ def measure(options, names):
         run = {
             "date": datetime.date.today().isoformat(),
             "scale": options.scale,
+            "whole": not options.names,
             "repetitions": repetitions,
             "machine": engine.machine(setting),
             "absent": setting.absent,
@@ -128,18 +126,16 @@ def main():
         return
     if os.geteuid() != 0:
         sys.exit("bench: needs root, to make loop devices and mounts")
-    signal.signal(signal.SIGINT, interrupted)
-    signal.signal(signal.SIGTERM, interrupted)
+    Interrupts.catch()
     names = options.names or (QUICK if options.scale == "quick" else workloads.NAMES)
     try:
         run = measure(options, names)
     except subprocess.CalledProcessError as error:
         sys.exit(f"bench: {' '.join(error.cmd)}: {(error.stderr or '').strip() or error}")
     # Only a full run of everything is what the documents show.
-    whole = options.scale == "full" and not options.names
-    stem = "latest" if whole else options.scale if not options.names else "-".join(options.names)
+    stem = "-".join(options.names) or {"full": "latest"}.get(options.scale, options.scale)
     pictures = write(run, options.results, stem)
-    if whole:
+    if stem == "latest":
         refresh_docs(run, pictures, options.results)
     if options.scale != "smoke":
         print(render.targets([verdict for verdict in render.judge(run) if verdict["value"] is not None]))

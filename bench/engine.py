@@ -86,9 +86,7 @@ def measure(setting, name, say):
     module = workloads.load(name)
     result = {"devices": {}, "tables": [], "absent": {}}
     begun = time.perf_counter()
-    for device in module.DEVICES:
-        if device == "throttled" and not setting.throttled or device != module.DEVICES[0] and setting.smoke:
-            continue
+    for device in devices(setting, module):
         setting.device.throttle(THROTTLE if device == "throttled" else 0)
         cases = module.cases(setting, device)
         rows = {}
@@ -118,6 +116,13 @@ def measure(setting, name, say):
         result["tables"] = module.tables(setting)
     result["seconds"] = time.perf_counter() - begun
     return result
+
+
+def devices(setting, module):
+    """Those of this run; a smoke run does with one."""
+    names = getattr(module, "QUICK", module.DEVICES) if setting.quick else module.DEVICES
+    names = [name for name in names if name == "free" or setting.throttled]
+    return names[:1] if setting.smoke else names
 
 
 def new_row(case):

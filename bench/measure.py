@@ -11,9 +11,44 @@ from contextlib import contextmanager
 TICK = os.sysconf("SC_CLK_TCK")
 
 
+class Interrupts:
+    """Signals that end the run, held back while something is being mounted or unmounted."""
+
+    depth, pending = 0, None
+
+    @classmethod
+    def catch(cls):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, cls.arrived)
+
+    @classmethod
+    def arrived(cls, number, _frame):
+        # One is enough: cleaning up must not be interrupted by the second.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        if cls.depth:
+            cls.pending = number
+        else:
+            raise SystemExit(128 + number)
+
+
+@contextmanager
+def uninterrupted():
+    """Either all of the block is done or, after a failure, its exception comes through."""
+    Interrupts.depth += 1
+    try:
+        yield
+    finally:
+        Interrupts.depth -= 1
+    if Interrupts.pending is not None and not Interrupts.depth:
+        number, Interrupts.pending = Interrupts.pending, None
+        raise SystemExit(128 + number)
+
+
 def run(*command, **options):
     """Output of a command; what it complains about is shown when it fails."""
-    done = subprocess.run(command, capture_output=True, text=True, **options)
+    # In a session of its own: a terminal's interrupt is for this program alone.
+    done = subprocess.run(command, capture_output=True, text=True, start_new_session=True, **options)
     if done.returncode != 0:
         raise subprocess.CalledProcessError(done.returncode, command, done.stdout, done.stderr)
     return done.stdout
@@ -83,6 +118,7 @@ class Child:
             status = 1
             try:
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
+                # An interrupt is the parent's business, who then ends this one.
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
                 # Else the child would hold these open, and never see its parent die.
                 os.close(self.answers)
@@ -111,7 +147,7 @@ class Child:
         if not select.select([self.answers], [], [], limit)[0]:
             raise TimeoutError("a child does not get ready")
         byte = os.read(self.answers, 1)
-        self.begun = byte
+        self.first = byte
         return byte == b"r"
 
     def go(self):
@@ -125,7 +161,7 @@ class Child:
             data = pipe.read()
         os.waitpid(self.pid, 0)
         self.pid = None
-        if self.begun == b"=":
+        if self.first == b"=":
             data = b"=" + data
         if not data.startswith(b"="):
             raise ChildFailed("a child ended without an answer")
@@ -156,7 +192,7 @@ def in_children(*works):
             child.until_ready()
         with span() as taken:
             for child in children:
-                if child.begun == b"r":
+                if child.first == b"r":
                     child.go()
             results = [child.result() for child in children]
         return taken, results

@@ -4,7 +4,7 @@ import shutil
 import subprocess
 import time
 
-from bench.measure import drop_caches, process_cpu, process_peak, run
+from bench.measure import drop_caches, process_cpu, process_peak, run, uninterrupted
 
 
 class Unavailable(Exception):
@@ -24,27 +24,34 @@ class Place:
     def __enter__(self):
         os.makedirs(self.under, exist_ok=True)
         os.makedirs(self.path, exist_ok=True)
-        self.peer.format(self.device)
-        self.mount()
+        try:
+            self.peer.format(self.device)
+            self.mount()
+        except BaseException:
+            self.peer.abandon(self)
+            raise
         return self
 
     def mount(self):
-        self.mounted = True
-        self.peer.mount(self)
+        with uninterrupted():
+            self.mounted = True
+            self.peer.mount(self)
 
     def unmount(self):
         """Seconds it takes."""
         self.observe()
         begun = time.perf_counter()
-        self.peer.unmount(self)
-        self.mounted = False
+        with uninterrupted():
+            self.peer.unmount(self)
+            self.mounted = False
         return time.perf_counter() - begun
 
     def remount(self):
-        """Cold: nothing is left in the caches of the kernel or of a daemon."""
-        self.unmount()
+        """Cold: nothing is left in the caches of the kernel or of a daemon. Seconds of the unmount."""
+        taken = self.unmount()
         drop_caches()
         self.mount()
+        return taken
 
     def observe(self):
         """Notes what the daemon, if there is one, has used so far."""
@@ -105,7 +112,11 @@ class Peer:
     def abandon(self, place):
         """Something failed; leave nothing mounted."""
         for target in (place.path, place.under):
-            subprocess.run(["umount", "-l", target], check=False, capture_output=True)
+            if os.path.ismount(target):
+                try:
+                    unmount(target)
+                except subprocess.CalledProcessError:
+                    run("umount", "-l", target)
 
 
 class Ext4(Peer):
@@ -199,7 +210,10 @@ class Shale(Ext4):
             with open(log) as file:
                 for line in file.read().splitlines()[-20:]:
                     print("  shale.log:", line)
-        subprocess.run([self.binary, "unmount", place.path], check=False, capture_output=True)
+        try:
+            self.unmount_store(place)
+        except subprocess.CalledProcessError as error:
+            print("  shale unmount:", error.stderr.strip())
         super().abandon(place)
 
 
@@ -207,6 +221,9 @@ EXT4, BINDFS, SHALE, DIRECT = "ext4", "bindfs", "shale", "shale-direct"
 BTRFS, FORCE1, FORCE3 = "btrfs-zstd1", "btrfs-force-zstd1", "btrfs-force-zstd3"
 #: Every peer, in the order of the tables.
 ALL = (EXT4, BTRFS, FORCE1, FORCE3, BINDFS, SHALE, DIRECT)
+#: For workloads that say nothing about the others, to keep a run under half an hour.
+DEFAULTS = (EXT4, BTRFS, FORCE1, FORCE3, BINDFS, SHALE)
+CORE = (EXT4, FORCE1, FORCE3, BINDFS, SHALE)
 
 
 def make(binary):

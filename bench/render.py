@@ -44,10 +44,10 @@ def heading(metric):
     return metric.title + (f", {metric.unit}" if metric.unit else "") + arrow
 
 
-def behind(metrics, rows):
+def behind(metrics, rows, own):
     """What peers do better than a default ShaleFS mount: nothing is left for readers to find."""
     parts = []
-    mine = rows.get(peers.SHALE)
+    mine = rows.get(own)
     if mine is None:
         return ""
     for name, metric in metrics.items():
@@ -66,8 +66,8 @@ def behind(metrics, rows):
     return "Behind, as ratio to the better one: " + "; ".join(parts) + "." if parts else "Behind nobody."
 
 
-def daemon(rows, budget):
-    row = rows.get(peers.SHALE)
+def daemon(rows, own, budget):
+    row = rows.get(own)
     if row is None or "peak" not in row:
         return ""
     cpu = Sample(tuple(row["daemon_cpu"]))
@@ -85,6 +85,7 @@ def base_of(module, rows, key):
 
 def workload(name, result, run):
     module = workloads.load(name)
+    own = getattr(module, "OWN", peers.SHALE)
     lines = [f"### {module.TITLE}", "", module.TEXT, ""]
     for device, variants in result["devices"].items():
         for variant, rows in variants.items():
@@ -105,7 +106,7 @@ def workload(name, result, run):
                     ]
                 )
             lines += [table([""] + [heading(metric) for metric in metrics.values()], body), ""]
-            lines += [text + "\n" for text in (behind(metrics, rows), daemon(rows, run["machine"]["budget"])) if text]
+            lines += [text + "\n" for text in (behind(metrics, rows, own), daemon(rows, own, run["machine"]["budget"])) if text]
     for extra in result["tables"]:
         lines += [f"**{extra['title']}**", "", table(extra["header"], extra["rows"]), ""]
         if extra["note"]:
@@ -164,8 +165,9 @@ def summary(run):
 
 
 def markdown(run, pictures):
-    """`pictures`: (title, address) of plots."""
-    parts = [summary(run), "### Asked and reached", "", targets(judge(run)), ""]
+    """`pictures`: (title, address) of plots. A run of single workloads shows only their targets."""
+    verdicts = [verdict for verdict in judge(run) if verdict["value"] is not None or run["whole"]]
+    parts = [summary(run), "### Asked and reached", "", targets(verdicts), ""]
     for title, address in pictures:
         parts += [f"![{title}]({address})", ""]
     parts += [workload(name, result, run) for name, result in run["benches"].items()]

@@ -45,6 +45,7 @@ def run():
     return {
         "date": "2026-01-01",
         "scale": "quick",
+        "whole": True,
         "repetitions": 3,
         "seconds": 180.0,
         "machine": {

@@ -30,12 +30,11 @@ METRICS = {
 
 
 def cases(setting, device):
-    fewer = (peers.EXT4, peers.BINDFS, peers.SHALE)
-    kernel = (peers.EXT4, peers.FORCE3, peers.BINDFS, peers.SHALE)
-    few, many = setting.amount((1000, 100_000), (1000, 10_000), (50, 100))
+    wide = (peers.EXT4, peers.FORCE3, peers.BINDFS, peers.SHALE)
+    few, many = setting.amount((1000, 100_000), (500, 5_000), (50, 100))
     return [
-        *per_peer(setting, setting.some(kernel, fewer), small(setting), f"{setting.amount(20_000, 2_000, 50)} files"),
-        *per_peer(setting, setting.some(fewer, (peers.BINDFS, peers.SHALE)), growth(few, many), f"{few} and {many} files"),
+        *per_peer(setting, setting.some(wide, (peers.BINDFS, peers.SHALE)), small(setting), f"{setting.amount(20_000, 2_000, 50)} files"),
+        *per_peer(setting, setting.some((peers.EXT4, peers.SHALE), (peers.SHALE,)), growth(few, many), f"{few} and {many} files"),
     ]
 
 

@@ -56,7 +56,7 @@ class NetCdf4:
                 for name, length in zip("tyx", values.shape):
                     data.createDimension(name, length)
                 variable = data.createVariable(
-                    "field", "f4", "tyx", zlib=True, complevel=self.level, shuffle=True,
+                    "field", "f4", tuple("tyx"), zlib=True, complevel=self.level, shuffle=True,
                     chunksizes=(1, *values.shape[1:]),
                 )  # fmt: skip
                 for index, plane in enumerate(values):

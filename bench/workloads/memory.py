@@ -20,7 +20,7 @@ BUDGET = 128 << 20
 def cases(setting, device):
     if setting.throttled and device != "throttled":
         return []
-    values = files.raw(setting.wind(setting.size(512, 128, 8)))
+    values = files.raw(setting.wind(setting.size(512, 96, 8)))
     offsets = [int(at) * 4096 for at in np.random.default_rng(2).integers(0, len(values) // 4096, 500)]
     quarter = len(values) // 4
 

@@ -22,7 +22,7 @@ SIDE = 512
 
 
 def cases(setting, device):
-    values = setting.wind(setting.size(512, 128, 8)).reshape(-1, len(VARIABLES), SIDE, SIDE)
+    values = setting.wind(setting.size(512, 64, 8)).reshape(-1, len(VARIABLES), SIDE, SIDE)
     mega = values.nbytes / 1e6
 
     def measure(place, last):
@@ -61,4 +61,4 @@ def cases(setting, device):
             in_child(check)
         return {"close": mega / closed, "durable": mega / durable, "ratio": values.nbytes / stored}
 
-    return per_peer(setting, setting.some(peers.ALL, (peers.EXT4, peers.BINDFS, peers.SHALE)), measure)
+    return per_peer(setting, setting.some(peers.DEFAULTS, (peers.EXT4, peers.SHALE)), measure)

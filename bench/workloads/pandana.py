@@ -84,4 +84,4 @@ def cases(setting, device):
             "ratio": size / stored,
         }
 
-    return per_peer(setting, setting.some(peers.ALL), measure)
+    return per_peer(setting, setting.some(peers.CORE), measure)

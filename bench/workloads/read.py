@@ -12,9 +12,10 @@ TITLE = "Random reads and slices"
 TEXT = (
     "Random reads without read-ahead from a file of turbulence, cold, and again when the page cache has been emptied "
     "but what a daemon keeps (ShaleFS: decoded chunks; bindfs: pages of ext4) is still there. Slices: xarray reads "
-    "2-D slices of a 4-D variable of a classic NetCDF file, cold, the same six in every repetition."
+    "2-D slices of a 4-D variable of a classic NetCDF file, cold, the same six in every repetition, on the throttled device."
 )
 DEVICES = ("free", "throttled")
+QUICK = ("free",)
 METRICS = {
     "cold4k": Metric("4 KiB, cold", "reads/s"),
     "cold1m": Metric("1 MiB, cold", "MB/s"),
@@ -33,11 +34,9 @@ SLICES = (
 
 
 def cases(setting, device):
-    here = setting.some(peers.ALL, (peers.EXT4, peers.FORCE3, peers.BINDFS, peers.SHALE))
-    result = []
-    if device == "free" or setting.full:
-        result += per_peer(setting, here, random_reads(setting), "random")
-    if not setting.quick:
+    here = setting.some(peers.CORE, (peers.EXT4, peers.BINDFS, peers.SHALE))
+    result = per_peer(setting, here, random_reads(setting), "random")
+    if device == "throttled" or setting.smoke:
         slices = slice_reads(setting)
         result += per_peer(setting, here, slices, "slices")
         label = setting.peers[peers.SHALE].label + ", settled"
@@ -46,7 +45,7 @@ def cases(setting, device):
 
 
 def random_reads(setting):
-    values = files.raw(setting.wind(setting.size(256, 64, 4)))
+    values = files.raw(setting.wind(setting.size(128, 64, 4)))
     rng = np.random.default_rng(3)
     few = [int(page) * 4096 for page in rng.integers(0, len(values) // 4096, setting.amount(1000, 500, 50))]
     many = [int(page) * 4096 for page in rng.integers(0, len(values) // 4096, setting.amount(10000, 5000, 100))]

@@ -37,7 +37,7 @@ SLICES = {
 
 
 def shape(setting):
-    return setting.amount((48, 20, 181, 360), (16, 20, 181, 360), (4, 4, 181, 360))
+    return setting.amount((48, 20, 181, 360), (12, 20, 181, 360), (4, 4, 181, 360))
 
 
 def write(path, values):
@@ -99,11 +99,8 @@ def cases(setting, device):
         }
 
     labels = {name: peer.label for name, peer in setting.peers.items()}
-    return [
-        Case(labels[peers.EXT4], peers.EXT4, plain),
-        Case(labels[peers.FORCE3], peers.FORCE3, plain),
-        Case(labels[peers.SHALE], peers.SHALE, settled),
-    ]
+    others = [] if setting.quick else [Case(labels[peer], peer, plain) for peer in setting.some((peers.EXT4, peers.FORCE3))]
+    return [case for case in others if case.peer != peers.SHALE] + [Case(labels[peers.SHALE], peers.SHALE, settled)]
 
 
 def tables(setting):

@@ -13,6 +13,7 @@ TEXT = (
     "when all have closed the file and an fsync has returned."
 )
 DEVICES = ("free", "throttled")
+QUICK = ("throttled",)
 METRICS = {
     "close": Metric("close", "MB/s"),
     "durable": Metric("durable", "MB/s"),
@@ -22,11 +23,12 @@ PIECE = 64 << 10
 
 
 def cases(setting, device):
-    size = setting.size(512, 256, 4)
+    size = setting.size(384, 128, 4)
     rows = size // (2 * PIECE)
-    here = setting.some(peers.ALL, (peers.EXT4, peers.FORCE3, peers.SHALE))
+    few = (peers.EXT4, peers.FORCE3, peers.SHALE)
     result = []
-    for share in (100, 50, 10) if setting.full else (50, 10):
+    for share in (50,) if device == "free" else (50, 10) if setting.quick else (100, 50, 10):
+        here = setting.some(few if share == 100 else peers.DEFAULTS, few)
         chunks = [data.mixed(share, min(8 << 20, size // 4), rank) for rank in range(4)]
         result += per_peer(setting, here, measure(rows, chunks), f"random-{share}")
     return result

@@ -33,4 +33,4 @@ def cases(setting, device):
             "cpu": writing.cpu / (len(data) / 2**30),
         }
 
-    return per_peer(setting, setting.some(peers.ALL, (peers.EXT4, peers.BINDFS, peers.SHALE)), measure)
+    return per_peer(setting, setting.some(peers.ALL, (peers.EXT4, peers.SHALE)), measure)

@@ -23,7 +23,7 @@ METRICS = {
 
 
 def cases(setting, device):
-    data = files.raw(setting.wind(setting.size(1024, 128, 8)))
+    data = files.raw(setting.wind(setting.size(1024, 96, 8)))
 
     def measure(place, last):
         path, mega = place.at("wind.f32"), len(data) / 1e6
@@ -31,9 +31,7 @@ def cases(setting, device):
             closed = files.write(path, data, files.MEBI)
             durable = closed + files.sync(path)
         stored = place.stored(path)
-        unmounted = durable + place.unmount()
-        place.mount()
-        place.remount()
+        unmounted = durable + place.remount()
         cold, warm = files.read(path), files.read(path)
         if last:
             files.compare(path, data)

@@ -28,9 +28,9 @@ REST = 0.002
 
 
 def cases(setting, device):
-    size = setting.size(512, 64, 4)
+    size = setting.size(256, 64, 4)
     values = files.raw(setting.wind(size))
-    wanted = values[: setting.size(256, 32, 2)]
+    wanted = values[: setting.size(128, 32, 2)]
 
     def measure(place, last):
         asked, bulk = place.at("asked.f32"), place.at("bulk.f32")
@@ -83,4 +83,4 @@ def cases(setting, device):
             "durable": size / 1e6 / durable,
         }
 
-    return per_peer(setting, setting.some(peers.ALL), measure)
+    return per_peer(setting, setting.some(peers.CORE), measure)

@@ -24,7 +24,7 @@ PIECE = 64 << 10
 
 
 def cases(setting, device):
-    size = setting.size(256, 64, 4)
+    size = setting.size(128, 64, 4)
     source = setting.wind(size + size // 10 // PIECE * PIECE)
     values, extra = files.raw(source)[:size], files.raw(source)[size:]
     rng = np.random.default_rng(5)
@@ -72,4 +72,4 @@ def cases(setting, device):
             "read": size / 2 / 1e6 / read,
         }
 
-    return per_peer(setting, setting.some(peers.ALL), measure)
+    return per_peer(setting, setting.some(peers.CORE), measure)

@@ -12,6 +12,7 @@ needed=(
     cc:gcc fusermount3:fuse3 mkfs.ext4:e2fsprogs losetup:mount flock:util-linux systemd-analyze:systemd
     man:man-db mandoc:mandoc dpkg-deb:dpkg strip:binutils pgrep:procps
     setfacl:acl setfattr:attr rsync:rsync git:git sqlite3:sqlite3 tar:tar
+    mkfs.btrfs:btrfs-progs compsize:btrfs-compsize bindfs:bindfs
     ncdump:netcdf-bin h5dump:hdf5-tools mpicc.mpich:libmpich-dev mpiexec.mpich:mpich
 )
 

@@ -106,7 +106,7 @@ e2e() {
     say "end-to-end tests, two suites at a time"
     # The long ones first.
     sed -n 's/.*Executable tests\/\([a-z0-9_]*\)\.rs (\(.*\))/\1 \2/p' "$log" |
-        awk '{ rank = index("crash fsx model posix programs settle damage", $1); print (rank ? rank : 99), $0 }' |
+        awk '{ rank = index("crash fsx model posix programs settle bench damage", $1); print (rank ? rank : 99), $0 }' |
         sort -n | cut -d' ' -f2- > "$results/suites"
     local name program
     while read -r name program; do

@@ -1,0 +1,109 @@
+//! The benchmark harness: its own tests, every workload once with tiny sizes, and nothing left
+//! behind when it is interrupted.
+
+use std::fs;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use shale_tests::{Case, Cmd, Context, Need, Outcome, Suite, binary, ensure, python, root};
+
+fn main() -> ExitCode {
+    Suite::new("bench")
+        .need(Need::Root)
+        .need(Need::Shale)
+        .need(Need::File(python()))
+        .need(Need::Command("mkfs.btrfs"))
+        .need(Need::Command("compsize"))
+        .need(Need::Command("bindfs"))
+        .limit(Duration::from_secs(300))
+        .test("statistics_targets_and_tables_are_right", units)
+        .test("every_workload_runs_and_verifies", smoke)
+        .test("an_interrupted_run_leaves_nothing", interrupted)
+        .run()
+}
+
+fn units(_case: &Case) -> Outcome {
+    let arguments = [
+        "-B",
+        "-m",
+        "unittest",
+        "discover",
+        "-t",
+        ".",
+        "-s",
+        "bench/tests",
+    ];
+    Cmd::new(python())
+        .args(arguments)
+        .cwd(root())
+        .run()?
+        .success()?;
+    Ok(())
+}
+
+fn harness(case: &Case, scale: &str) -> Outcome<Cmd> {
+    let work = case.work().join("bench");
+    Ok(Cmd::new(python())
+        .args(["-B", "-m", "bench", "--scale", scale, "--work"])
+        .arg(&work)
+        .arg("--results")
+        .arg(work.join("results"))
+        .cwd(root())
+        .env("SHALE_BIN", binary()))
+}
+
+fn smoke(case: &Case) -> Outcome {
+    harness(case, "smoke")?
+        .limit(Duration::from_secs(280))
+        .run()?
+        .success()?;
+    let results = case.work().join("bench/results");
+    let text = fs::read_to_string(results.join("smoke.md")).doing("reading the results")?;
+    let modules = fs::read_dir(root().join("bench/workloads"))?.count();
+    let sections = text.lines().filter(|line| line.starts_with("### ")).count();
+    // Two modules are no workloads, and the targets are a section.
+    ensure!(
+        sections + 1 >= modules - 2,
+        "{sections} sections for {modules} modules:\n{text}"
+    );
+    Ok(())
+}
+
+/// How many mounts there are below a directory.
+fn mounts_below(directory: &Path) -> Outcome<usize> {
+    let below = format!(" {}/", directory.display());
+    let table = fs::read_to_string("/proc/self/mountinfo")?;
+    Ok(table.lines().filter(|line| line.contains(&below)).count())
+}
+
+fn interrupted(case: &Case) -> Outcome {
+    let work = case.work().join("bench");
+    let mut child = harness(case, "smoke")?.spawn()?;
+    let begun = Instant::now();
+    // ShaleFS over ext4: two mounts at once.
+    while mounts_below(&work)? < 2 {
+        ensure!(
+            child.try_wait()?.is_none(),
+            "it ended before it was interrupted"
+        );
+        ensure!(
+            begun.elapsed() < Duration::from_secs(120),
+            "it mounts nothing"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    kill(Pid::from_raw(child.id().try_into()?), Signal::SIGTERM)?;
+    let status = child.wait()?;
+    ensure!(status.code() == Some(143), "it ended with {status}");
+    ensure!(mounts_below(&work)? == 0, "mounts are left");
+    ensure!(!work.join("device.img").exists(), "the image is left");
+    let attached = Cmd::new("losetup").args(["-n", "-O", "BACK-FILE"]).ok()?;
+    ensure!(
+        !attached.contains(&work.display().to_string()),
+        "a loop device is left:\n{attached}"
+    );
+    Ok(())
+}
