@@ -81,10 +81,13 @@ def small_files(metric, *others):
     return value
 
 
-def worst_application(device, metric):
-    """The least advantage over any application that compresses by itself; the better form of ShaleFS."""
+def worst_application(metric, *devices):
+    """The least advantage over any application that compresses by itself; the better form of ShaleFS.
 
-    def value(results):
+    On the first of the devices that has figures.
+    """
+
+    def on(device, results):
         rows = results.variants("hdf5", device).get("", {})
         applications = [key for key in rows if key.startswith("app ")]
         forms = [key for key in (f"{peers.SHALE} contiguous", f"{peers.SHALE} chunked") if key in rows]
@@ -93,6 +96,9 @@ def worst_application(device, metric):
         return max(
             min(results.ratio("hdf5", device, metric, form, other) for other in applications) for form in forms
         )
+
+    def value(results):
+        return next((found for found in (on(device, results) for device in devices) if found is not None), None)
 
     return value
 
@@ -141,9 +147,9 @@ TARGETS = (
     Target("deleting small files: by bindfs", ">=", 1, small_files("delete", peers.BINDFS)),
     Target("time per create, many files in a directory by few", "<=", 1.25, small_files("growth")),
     Target("time per delete, many files in a directory by few", "<=", 1.25, small_files("delete_growth")),
-    Target("HDF5 durable, unthrottled: by the fastest application that compresses", ">=", 1, worst_application("free", "durable")),
-    Target("HDF5 durable, 200 MB/s: by the fastest application that compresses", ">=", 1, worst_application("throttled", "durable")),
-    Target("HDF5 raw / stored: by the densest application that compresses", ">=", 1, worst_application("free", "ratio")),
+    Target("HDF5 durable, unthrottled: by the fastest application that compresses", ">=", 1, worst_application("durable", "free")),
+    Target("HDF5 durable, 200 MB/s: by the fastest application that compresses", ">=", 1, worst_application("durable", "throttled")),
+    Target("HDF5 raw / stored: by the densest application that compresses", ">=", 1, worst_application("ratio", "free", "throttled")),
     Target("CPU for writing: by btrfs compress-force=zstd:3", "<=", 1, against("stream", "free", "cpu", peers.FORCE3),
            against("stream", "free", "cpu", peers.FORCE3, key=peers.DIRECT)),
     Target("memory beyond the budget, MiB, worst of all workloads", "<=", EXTRA_MEMORY >> 20, memory),
