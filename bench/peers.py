@@ -106,7 +106,7 @@ class Peer:
         """Raises Unavailable."""
 
     def stored(self, path):
-        os.sync()
+        run("sync", "-f", path)
         return sum(os.stat(name).st_blocks * 512 for name in files(path))
 
     def abandon(self, place):
@@ -151,7 +151,7 @@ class Btrfs(Peer):
         unmount(place.path)
 
     def stored(self, path):
-        os.sync()
+        run("sync", "-f", path)
         total = next(line for line in run("compsize", "-b", path).splitlines() if line.startswith("TOTAL"))
         return int(total.split()[2])
 
