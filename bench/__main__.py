@@ -11,7 +11,7 @@ import time
 from contextlib import ExitStack
 
 from bench import engine, plot, render, workloads
-from bench.device import Device, sweep_mounts
+from bench.device import Device, own_mounts, sweep_daemons, sweep_mounts
 from bench.measure import Interrupts
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -62,7 +62,8 @@ def measure(options, names):
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             sys.exit(f"bench: another run uses {work}")
-        sweep_mounts(scratch)
+        own_mounts()
+        sweep_daemons(scratch)
         say("making the device")
         device = stack.enter_context(Device(work, DEVICE_MIB[options.scale] << 20))
         stack.callback(shutil.rmtree, scratch, ignore_errors=True)

@@ -1,6 +1,8 @@
 """The block device all peers use in turn: one loop device, throttled or not."""
+import ctypes
 import os
 import re
+import signal
 import subprocess
 import time
 
@@ -96,13 +98,43 @@ def sweep_image(image):
     os.unlink(image)
 
 
+def own_mounts():
+    """From here on mounts are seen by this process and its children only.
+
+    Else a container that starts meanwhile would get a copy of each, and keep the device busy.
+    """
+    new_namespace = 0x00020000
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(new_namespace) != 0:
+        error = ctypes.get_errno()
+        raise OSError(error, f"unshare: {os.strerror(error)}")
+    run("mount", "--make-rprivate", "/")
+
+
+def mounts_below(directory, process="self"):
+    """Mount points below a directory as a process sees them."""
+    below = directory.rstrip("/") + "/"
+    with open(f"/proc/{process}/mountinfo") as file:
+        targets = [decode(line.split()[4]) for line in file]
+    return [target for target in targets if target.startswith(below)]
+
+
 def sweep_mounts(directory):
     """Unmounts everything below `directory`, innermost first."""
-    with open("/proc/self/mountinfo") as file:
-        targets = [decode(line.split()[4]) for line in file]
-    below = directory.rstrip("/") + "/"
-    for target in reversed([target for target in targets if target.startswith(below)]):
+    for target in reversed(mounts_below(directory)):
         subprocess.run(["umount", "-l", target], check=False, capture_output=True)
+
+
+def sweep_daemons(directory):
+    """Ends the daemons of a run that was killed: those that see mounts below `directory`."""
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{process}/comm") as file:
+                name = file.read().strip()
+            if name in ("shale", "bindfs") and mounts_below(directory, process):
+                os.kill(int(process), signal.SIGKILL)
+        except OSError:
+            continue  # it has ended meanwhile
 
 
 def decode(field):

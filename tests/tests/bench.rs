@@ -72,10 +72,10 @@ fn smoke(case: &Case) -> Outcome {
     Ok(())
 }
 
-/// How many mounts there are below a directory.
-fn mounts_below(directory: &Path) -> Outcome<usize> {
+/// How many mounts a process sees below a directory: the harness has a namespace of its own.
+fn mounts_below(directory: &Path, process: u32) -> Outcome<usize> {
     let below = format!(" {}/", directory.display());
-    let table = fs::read_to_string("/proc/self/mountinfo")?;
+    let table = fs::read_to_string(format!("/proc/{process}/mountinfo"))?;
     Ok(table.lines().filter(|line| line.contains(&below)).count())
 }
 
@@ -84,7 +84,7 @@ fn interrupted(case: &Case) -> Outcome {
     let mut child = harness(case, "smoke")?.spawn()?;
     let begun = Instant::now();
     // ShaleFS over ext4: two mounts at once.
-    while mounts_below(&work)? < 2 {
+    while mounts_below(&work, child.id())? < 2 {
         ensure!(
             child.try_wait()?.is_none(),
             "it ended before it was interrupted"
@@ -98,7 +98,14 @@ fn interrupted(case: &Case) -> Outcome {
     kill(Pid::from_raw(child.id().try_into()?), Signal::SIGTERM)?;
     let status = child.wait()?;
     ensure!(status.code() == Some(143), "it ended with {status}");
-    ensure!(mounts_below(&work)? == 0, "mounts are left");
+    for entry in fs::read_dir("/proc")? {
+        let name = entry?.file_name().into_string().unwrap_or_default();
+        if let Ok(process) = name.parse() {
+            // One that cannot be asked has ended.
+            let left = mounts_below(&work, process).unwrap_or(0);
+            ensure!(left == 0, "process {process} still has {left} mounts");
+        }
+    }
     ensure!(!work.join("device.img").exists(), "the image is left");
     let attached = Cmd::new("losetup").args(["-n", "-O", "BACK-FILE"]).ok()?;
     ensure!(
