@@ -21,7 +21,12 @@ fn main() -> ExitCode {
     Suite::new("power_loss")
         .need(Need::Shale)
         .limit(Duration::from_secs(600))
-        .test("at_every_step", at_every_step)
+        .test("at_every_step", |case| {
+            at_steps(case, &Life::short(), u64::MAX)
+        })
+        .test("at_every_step_of_a_fold", |case| {
+            at_steps(case, &Life::folding(), 100)
+        })
         .test("at_random_in_long_lives", at_random_in_long_lives)
         .test("after_any_single_failure", after_any_single_failure)
         .run()
@@ -75,16 +80,17 @@ fn check(store: &Path, witness: &Witness) -> Outcome {
     witness.check(store)
 }
 
-fn at_every_step(case: &Case) -> Outcome {
-    let life = Life::short();
+/// The power goes at each of the last steps of a life.
+fn at_steps(case: &Case, life: &Life, last: u64) -> Outcome {
     let work = case.work();
-    let whole = lose_power(work, &life, u64::MAX, &[Left::Nothing])?;
+    let whole = lose_power(work, life, u64::MAX, &[Left::Nothing])?;
     ensure!(
         whole > 100,
         "the life is too short to prove anything: {whole}"
     );
     // How many steps there are differs a little from life to life: threads take turns.
-    for step in 0..whole + 10 {
+    let first = whole.saturating_sub(last);
+    for step in first..whole + 10 {
         let lefts = [
             Left::Nothing,
             Left::Some(2 * step),
@@ -92,9 +98,12 @@ fn at_every_step(case: &Case) -> Outcome {
             Left::Some(2 * step + 1),
         ];
         let some = &lefts[(step % 4) as usize..][..1];
-        lose_power(work, &life, step, if is_long() { &lefts } else { some })?;
+        lose_power(work, life, step, if is_long() { &lefts } else { some })?;
     }
-    note(format!("power lost at each of {} steps", whole + 10));
+    note(format!(
+        "power lost at each of {} steps",
+        whole + 10 - first
+    ));
     Ok(())
 }
 

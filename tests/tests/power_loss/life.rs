@@ -83,6 +83,23 @@ impl Life {
         ])
     }
 
+    /// So many commits to one file that its map is folded, then what works on a folded map.
+    pub(crate) fn folding() -> Self {
+        let mut ops = vec![Op::Create];
+        for commit in 0..66 {
+            let first = commit * 7 % 40;
+            ops.push(Op::Write {
+                file: 0,
+                first,
+                length: BLOCK,
+            });
+            ops.push(Op::Sync(0));
+        }
+        ops.extend([Op::Settle(0), Op::Collect, Op::Remount, Op::Unlink(0)]);
+        ops.extend([Op::SyncNames, Op::Collect]);
+        Self(ops)
+    }
+
     /// A long one that follows from a number.
     pub(crate) fn random(seed: u64, operations: usize) -> Self {
         let mut rng = Rng::new(seed);
@@ -92,7 +109,7 @@ impl Life {
             let file = rng.below(files.max(1)) as usize;
             let op = match rng.below(20) {
                 _ if files == 0 => Op::Create,
-                0 if files < 12 => Op::Create,
+                0 if files < 5 => Op::Create,
                 1..=9 => Op::Write {
                     file,
                     first: rng.below(24),
