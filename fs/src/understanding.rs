@@ -150,3 +150,47 @@ impl Fs {
         self.understanding.files.lock().remove(&ino);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An array in NumPy's format.
+    fn array() -> Vec<u8> {
+        let mut header = b"{'descr': '<f4', 'fortran_order': False, 'shape': (64, 64), }".to_vec();
+        header.resize(117, b' ');
+        header.push(b'\n');
+        let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+        bytes.extend((header.len() as u16).to_le_bytes());
+        bytes.extend(header);
+        bytes.extend(vec![0; 64 * 64 * 4]);
+        bytes
+    }
+
+    #[test]
+    fn the_layouts_of_any_number_of_open_files_stay_within_their_memory() {
+        let bytes = array();
+        let options = Options {
+            budget: BUDGET,
+            growing: true,
+        };
+        let memory = Arc::new(AtomicUsize::new(0));
+        let mut known = Vec::new();
+        loop {
+            let layout = shale_layout::parse(&&bytes[..], &options);
+            assert!(!layout.extents().is_empty(), "not understood");
+            match ByLayout::new(layout, &memory) {
+                Some(layout) => known.push(layout),
+                None => break,
+            }
+            assert!(memory.load(Ordering::Relaxed) <= MEMORY);
+        }
+        assert!(known.len() > 10, "{}", known.len());
+        let charged = memory.load(Ordering::Relaxed);
+        assert!(charged <= MEMORY, "the one that was refused is charged");
+        known.pop();
+        assert!(memory.load(Ordering::Relaxed) < charged);
+        known.clear();
+        assert_eq!(memory.load(Ordering::Relaxed), 0);
+    }
+}

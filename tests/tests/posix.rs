@@ -46,6 +46,10 @@ fn main() -> ExitCode {
             contents::times_of_writes,
         )
         .test(
+            "mapped_writes_show_in_the_times",
+            sharing::times_of_mapped_writes,
+        )
+        .test(
             "truncated_bytes_do_not_come_back",
             contents::truncate_down_and_up,
         )

@@ -211,3 +211,32 @@ pub(crate) fn memory_bound(case: &Case) -> Outcome {
     fs::remove_file(&path)?;
     fs.finish()
 }
+
+/// Bytes written to a mapping change the time of modification, with and without a page cache of
+/// the kernel's own.
+pub(crate) fn times_of_mapped_writes(case: &Case) -> Outcome {
+    const PROGRAM: &str = "import mmap, os, sys
+with open(sys.argv[1], 'r+b') as file:
+    os.utime(file.fileno(), (1e9, 1e9))
+    with mmap.mmap(file.fileno(), 0) as view:
+        view[5000:5003] = b'new'
+        view.flush()
+    os.fsync(file.fileno())
+print(int(os.stat(sys.argv[1]).st_mtime > 1e9))";
+    for options in [&[][..], &["-o", "direct_io"][..]] {
+        let mut fs = case.fs_with(options)?;
+        let path = fs.at("file");
+        fs::write(&path, vec![b'x'; 10_000])?;
+        let newer = Cmd::new(python()).args(["-c", PROGRAM]).arg(&path).ok()?;
+        ensure_eq!(newer.trim(), "1", "{options:?}: whether the time is newer");
+        let before = fs::metadata(&path)?.modified()?;
+        fs.refresh()?;
+        ensure!(
+            fs::metadata(&path)?.modified()? == before,
+            "{options:?}: the time changed later"
+        );
+        ensure_eq!(&fs::read(&path)?[4999..5004], b"xnewx", "{options:?}");
+        fs.finish()?;
+    }
+    Ok(())
+}
