@@ -68,6 +68,7 @@ pub fn mount(options: &MountOptions) -> Result<Mounted, Error> {
             effort: Effort::Fast,
             purpose: format!("mounted on {}", options.mountpoint.display()),
             device: options.device,
+            kernel_cache: !options.direct_io,
         },
     )?;
     let fs = Arc::new(Fs::new(store, options.chunk));

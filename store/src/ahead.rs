@@ -13,6 +13,8 @@ use crate::store::Inner;
 const SEQUENTIAL: u64 = 256 << 10;
 /// How far ahead of a sequential reader frames are decoded.
 const WINDOW: u64 = 32 << 20;
+/// How far behind a sequential reader decoded frames are kept: its requests overtake each other.
+const BEHIND: u64 = 4 << 20;
 /// The window is moved on by steps of this size.
 const STEP: u64 = 1 << 20;
 
@@ -33,11 +35,21 @@ pub(crate) struct Position {
     bytes: u64,
     /// Everything before has been asked for.
     asked: u64,
+    /// Everything before has been let go.
+    passed: u64,
+}
+
+/// What a sequential reader needs next, and what it has done with.
+#[derive(Debug, PartialEq, Eq)]
+struct Moved {
+    ahead: (u64, u64),
+    behind: (u64, u64),
 }
 
 impl Position {
-    /// Follows a read; returns the range that should be decoded ahead, if it is time for that.
-    fn follow(&mut self, offset: u64, len: u64, window: u64) -> Option<(u64, u64)> {
+    /// Follows a read; returns what should be decoded ahead and let go behind, if it is time for
+    /// that.
+    fn follow(&mut self, offset: u64, len: u64, window: u64) -> Option<Moved> {
         let end = offset.saturating_add(len);
         // Requests of one reader overtake each other a little.
         if offset.abs_diff(self.next) <= STEP {
@@ -49,6 +61,7 @@ impl Position {
                 next: end,
                 bytes: len,
                 asked: 0,
+                passed: offset,
             };
         }
         // Whoever reads a little here and there of a range does not want all of it.
@@ -62,7 +75,11 @@ impl Position {
         }
         let from = self.asked.max(self.next);
         self.asked = wanted;
-        Some((from, wanted))
+        let passed = self.next.saturating_sub(BEHIND).max(self.passed);
+        Some(Moved {
+            ahead: (from, wanted),
+            behind: (std::mem::replace(&mut self.passed, passed), passed),
+        })
     }
 }
 
@@ -95,16 +112,21 @@ impl Inner {
     pub(crate) fn read_ahead(&self, file: &Arc<File>, offset: u64, len: u64) {
         let room = self.frames.cache.limit() / 4;
         let window = WINDOW.min(room);
-        let Some((from, to)) = file.position.lock().follow(offset, len, window) else {
+        let Some(moved) = file.position.lock().follow(offset, len, window) else {
             return;
         };
-        let extents = {
+        let extents = |(from, to): (u64, u64)| {
             let mut state = file.state.lock();
-            let to = to.min(state.size);
+            let to = to.min(state.size).max(from);
             // What is in memory needs no decoding, and errors are for those who really read.
-            self.extents(file, &mut state, from, to.max(from))
-                .unwrap_or_default()
+            self.extents(file, &mut state, from, to).unwrap_or_default()
         };
+        if self.kernel_cache {
+            for extent in extents(moved.behind) {
+                self.frames.forget(&extent, file.ino);
+            }
+        }
+        let extents = extents(moved.ahead);
         let sender = self.ahead.sender.lock();
         let Some(sender) = sender.as_ref() else {
             return;
@@ -162,7 +184,11 @@ mod tests {
         }
         assert!(asked.len() >= 4, "{asked:?}");
         for pair in asked.windows(2) {
-            assert_eq!(pair[0].1, pair[1].0, "no gap, nothing twice");
+            assert_eq!(pair[0].ahead.1, pair[1].ahead.0, "no gap, nothing twice");
+            assert_eq!(pair[0].behind.1, pair[1].behind.0, "no gap, nothing twice");
         }
+        let last = asked.last().unwrap();
+        assert!(last.behind.1 + BEHIND <= (1 << 40) + (64 << 17), "{last:?}");
+        assert!(last.behind.1 > 1 << 40, "nothing is let go: {last:?}");
     }
 }

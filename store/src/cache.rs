@@ -13,6 +13,9 @@ use crate::Error;
 /// A frame's place: pack and offset.
 type Key = (u64, u64);
 
+/// The part of the limit that memory without contents may take.
+const SPARE_SHARE: u64 = 8;
+
 /// A bounded cache of decoded frames.
 #[derive(Debug)]
 pub(crate) struct FrameCache {
@@ -26,7 +29,12 @@ struct State {
     entries: HashMap<Key, Slot>,
     order: BTreeMap<u64, Key>,
     clock: u64,
+    /// Of entries and of spare memory.
     bytes: u64,
+    /// Memory of frames that have left, for the next ones: fresh memory costs a page fault every
+    /// 4 KiB.
+    spare: Vec<Vec<u8>>,
+    spare_bytes: u64,
 }
 
 #[derive(Debug)]
@@ -87,6 +95,31 @@ impl FrameCache {
         }
     }
 
+    /// Memory to decode a frame into; what it holds is of no meaning.
+    pub(crate) fn memory(&self, len: usize) -> Vec<u8> {
+        let mut state = self.state.lock();
+        let fits = |buffer: &Vec<u8>| (len..=2 * len).contains(&buffer.capacity());
+        match state.spare.iter().rposition(fits) {
+            Some(at) => {
+                let buffer = state.spare.swap_remove(at);
+                state.spare_bytes -= buffer.capacity() as u64;
+                state.bytes -= buffer.capacity() as u64;
+                buffer
+            }
+            None => Vec::with_capacity(len),
+        }
+    }
+
+    /// Lets a frame go that is not expected to be read again.
+    pub(crate) fn forget(&self, key: Key) {
+        let mut state = self.state.lock();
+        if let Some(Slot::Ready { tick, .. }) = state.entries.get(&key) {
+            let tick = *tick;
+            state.order.remove(&tick);
+            state.leave(key, self.limit / SPARE_SHARE);
+        }
+    }
+
     /// Bytes that may be held.
     pub(crate) fn limit(&self) -> u64 {
         self.limit
@@ -127,18 +160,37 @@ impl State {
         }
     }
 
+    /// Takes an entry out, and keeps its memory if nobody uses it any more and there is less than
+    /// `spare` of it.
+    fn leave(&mut self, key: Key, spare: u64) {
+        let Some(Slot::Ready { data, .. }) = self.entries.remove(&key) else {
+            return;
+        };
+        let len = data.capacity() as u64;
+        match Arc::try_unwrap(data) {
+            Ok(buffer) if self.spare_bytes + len <= spare => {
+                self.spare_bytes += len;
+                self.spare.push(buffer);
+            }
+            _ => self.bytes -= len,
+        }
+    }
+
     fn insert(&mut self, key: Key, data: Arc<Vec<u8>>, limit: u64) {
         let len = data.capacity() as u64;
         if len > limit {
             return;
         }
         while self.bytes + len > limit {
+            if let Some(buffer) = self.spare.pop() {
+                self.spare_bytes -= buffer.capacity() as u64;
+                self.bytes -= buffer.capacity() as u64;
+                continue;
+            }
             let Some((_, oldest)) = self.order.pop_first() else {
                 break;
             };
-            if let Some(Slot::Ready { data, .. }) = self.entries.remove(&oldest) {
-                self.bytes -= data.capacity() as u64;
-            }
+            self.leave(oldest, 0);
         }
         self.clock += 1;
         self.bytes += len;
@@ -175,6 +227,43 @@ mod tests {
             .unwrap();
         assert!(reloaded);
         assert!(cache.fill().0 <= 3000);
+    }
+
+    #[test]
+    fn memory_of_forgotten_frames_is_used_again_and_stays_within_the_limit() {
+        let cache = FrameCache::new(80_000);
+        let first = cache.get((1, 0), || Ok(vec![1; 1000])).unwrap();
+        cache.forget((1, 0));
+        assert_eq!(*first, vec![1; 1000], "in use, so it stays what it is");
+        drop(first);
+        let second = cache.get((1, 1), || Ok(vec![2; 1000])).unwrap();
+        let place = second.as_ptr();
+        drop(second);
+        cache.forget((1, 1));
+        let again = cache.memory(900);
+        assert_eq!(again.as_ptr(), place);
+        for i in 0..200 {
+            let data = cache.get((2, i), || Ok(vec![3; 1000])).unwrap();
+            drop(data);
+            if i % 3 == 0 {
+                cache.forget((2, i));
+            }
+            assert!(cache.fill().0 <= 80_000);
+        }
+        let held = {
+            let state = cache.state.lock();
+            let entries: u64 = state
+                .entries
+                .values()
+                .map(|slot| match slot {
+                    Slot::Ready { data, .. } => data.capacity() as u64,
+                    Slot::Loading => 0,
+                })
+                .sum();
+            assert!(state.spare_bytes <= 80_000 / SPARE_SHARE);
+            entries + state.spare_bytes
+        };
+        assert_eq!(cache.fill().0, held);
     }
 
     #[test]

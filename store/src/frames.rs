@@ -167,6 +167,28 @@ impl Frames {
         }
     }
 
+    /// Lets go of the decoded frames of an extent that a reader has passed, if it has passed the
+    /// whole of them.
+    pub(crate) fn forget(&self, extent: &Extent, ino: u64) {
+        match &extent.place {
+            Place::Hole => {}
+            Place::Frame(part) => {
+                if u64::from(part.skip) + extent.len >= u64::from(part.raw_len) {
+                    self.cache.forget((part.pack, part.at));
+                }
+            }
+            Place::Tiles(part) => {
+                if part.skip + extent.len >= part.raw_len
+                    && let Ok(directory) = self.directory(part, ino, extent.offset)
+                {
+                    for frame in directory.frames(part) {
+                        self.cache.forget((frame.pack, frame.at));
+                    }
+                }
+            }
+        }
+    }
+
     /// The decoded frame that `part` is of, which must hold `offset` of inode `ino`.
     pub(crate) fn get(
         &self,
@@ -235,7 +257,7 @@ impl Frames {
         self.read
             .1
             .fetch_add(u64::from(part.frame_len), Ordering::Relaxed);
-        let mut raw = Vec::with_capacity(part.raw_len as usize);
+        let mut raw = self.cache.memory(part.raw_len as usize);
         let header = scratch
             .decoder
             .decode(&scratch.stored, &mut raw)

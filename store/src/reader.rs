@@ -182,6 +182,7 @@ mod tests {
             effort: Effort::Fast,
             purpose: "under test".to_owned(),
             device: shale_backing::Choice::default(),
+            kernel_cache: true,
         }
     }
 

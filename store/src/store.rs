@@ -45,6 +45,8 @@ pub struct StoreOptions {
     pub purpose: String,
     /// The device that the store is on.
     pub device: Choice,
+    /// Those who read keep what they have read, so that it need not be kept decoded for them.
+    pub kernel_cache: bool,
 }
 
 /// A store in use by this process.
@@ -67,6 +69,7 @@ pub(crate) struct Inner {
     pub(crate) collector: collector::Control,
     pub(crate) ahead: Ahead,
     pub(crate) effort: Effort,
+    pub(crate) kernel_cache: bool,
     /// Files in use, by inode. Whoever works on a file takes it from here.
     files: Mutex<HashMap<u64, Arc<File>>>,
     /// Files with something to write.
@@ -173,6 +176,7 @@ impl Store {
             collector: collector::Control::default(),
             ahead: Ahead::new(ahead_sender),
             effort: options.effort,
+            kernel_cache: options.kernel_cache,
             files: Mutex::default(),
             dirty: Mutex::default(),
             released: Mutex::new(orphans.into_iter().collect()),

@@ -25,6 +25,7 @@ fn options() -> StoreOptions {
         effort: Effort::Fast,
         purpose: "test".to_owned(),
         device: Choice::default(),
+        kernel_cache: true,
     }
 }
 

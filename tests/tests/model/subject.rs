@@ -56,6 +56,7 @@ impl InProcess {
             effort: Effort::Fast,
             purpose: "test".to_owned(),
             device: Choice::default(),
+            kernel_cache: true,
         };
         self.fs = Some(Fs::new(Store::open(&self.path, &options)?, CHUNK));
         Ok(())
