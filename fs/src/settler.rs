@@ -17,6 +17,16 @@ use shale_store::{File, SettleOptions, Settled, Store};
 use crate::error::refused;
 use crate::{Error, Fs, regions};
 
+/// Nobody waits for it, and on a busy machine the lowest priority waits for long.
+const PATIENT: shale_layout::Options = shale_layout::Options {
+    budget: shale_layout::Budget {
+        read_bytes: 64 << 20,
+        time: Duration::from_secs(120),
+        structure_bytes: 14 << 20,
+    },
+    growing: false,
+};
+
 /// How often it looks for quiet files.
 const TICK: Duration = Duration::from_secs(1);
 /// Loose files looked at in one go.
@@ -138,7 +148,7 @@ impl Fs {
             store: &self.store,
             file,
         };
-        let layout = shale_layout::parse(&source, &shale_layout::Options::default());
+        let layout = shale_layout::parse(&source, &PATIENT);
         let governor = Governor {
             control: &self.settling,
             rate: how.rate,
