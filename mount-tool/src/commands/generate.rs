@@ -92,7 +92,7 @@ fn page(shale: &Command, command: &Command, date: &str) -> io::Result<Vec<u8>> {
     {
         man.render_options_section(&mut text)?;
     }
-    let mut rest = String::new();
+    let mut rest = without_double_breaks(text)?;
     if whole {
         rest.push_str(".SH COMMANDS\n");
         for command in commands(shale) {
@@ -113,8 +113,14 @@ fn page(shale: &Command, command: &Command, date: &str) -> io::Result<Vec<u8>> {
     } else {
         "\\fBshale\\fR(1), \\fBmount.fuse.shale\\fR(8)\n"
     });
-    text.extend(rest.into_bytes());
-    Ok(text)
+    Ok(rest.into_bytes())
+}
+
+/// clap_mangen puts an empty line between two breaks before a list of values, of which
+/// formatters complain.
+fn without_double_breaks(text: Vec<u8>) -> io::Result<String> {
+    let text = String::from_utf8(text).map_err(io::Error::other)?;
+    Ok(text.replace(".br\n\n.br\n", ".sp\n"))
 }
 
 /// What stands below the options of a help text. A block that begins with a heading is shown as
