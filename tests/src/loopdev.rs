@@ -18,6 +18,7 @@ pub enum LoopFs {
 /// A loop device with a mounted file system; gone when dropped.
 #[derive(Debug)]
 pub struct Loop {
+    image: PathBuf,
     device: PathBuf,
     mountpoint: PathBuf,
     mounted: bool,
@@ -43,11 +44,30 @@ impl Loop {
                 "compress=zstd"
             }
         };
+        Loop::mount(image, mountpoint, options)
+    }
+
+    /// What would be there after a power cut now: a copy of the image on `work/NAME`. The image
+    /// must be on a file system that clones files, so that the copy is of one moment.
+    pub fn after_power_cut(&self, work: &Path, name: &str) -> Outcome<Loop> {
+        let image = self.image.with_file_name(format!("{name}.img"));
+        let mountpoint = work.join(name);
+        std::fs::create_dir(&mountpoint)?;
+        Cmd::new("cp")
+            .arg("--reflink=always")
+            .arg(&self.image)
+            .arg(&image)
+            .ok()?;
+        Loop::mount(image, mountpoint, "rw")
+    }
+
+    fn mount(image: PathBuf, mountpoint: PathBuf, options: &str) -> Outcome<Loop> {
         let device = Cmd::new("losetup")
             .args(["--find", "--show"])
             .arg(&image)
             .ok()?;
         let mut made = Loop {
+            image,
             device: device.trim().into(),
             mountpoint,
             mounted: false,

@@ -1,0 +1,269 @@
+//! What is visible, and what is there after a power cut.
+
+use std::fs::{self, File, Permissions};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::fs::XattrFlags;
+use shale_tests::{Case, Cmd, Loop, LoopFs, Mount, Outcome, Rng, ensure, ensure_eq, note};
+
+/// A mount whose device can lose power.
+struct Machine {
+    mount: Mount,
+    device: Loop,
+    // Holds the image of the device, and clones it.
+    _host: Loop,
+    cuts: usize,
+}
+
+impl Machine {
+    fn new(case: &Case) -> Outcome<Machine> {
+        let host = case.loop_fs("host", LoopFs::Btrfs, 2 << 30)?;
+        let device = Loop::new(host.path(), "device", LoopFs::Ext4, 192 << 20)?;
+        let mount = Mount::new(
+            device.path().join("store"),
+            case.work().join("fs"),
+            &["-o", "settle=off"],
+        )?;
+        Ok(Machine {
+            mount,
+            device,
+            _host: host,
+            cuts: 0,
+        })
+    }
+
+    fn path(&self) -> &Path {
+        self.mount.path()
+    }
+
+    /// Looks at what the next mount would show if the power failed now.
+    fn after_power_cut<T>(
+        &mut self,
+        case: &Case,
+        look: impl FnOnce(&Path) -> Outcome<T>,
+    ) -> Outcome<T> {
+        self.cuts += 1;
+        let name = format!("cut-{}", self.cuts);
+        let device = self.device.after_power_cut(case.work(), &name)?;
+        let mountpoint = case.work().join(format!("after-{}", self.cuts));
+        let mut mount = Mount::new(device.path().join("store"), mountpoint, &[])?;
+        let seen = look(mount.path())?;
+        mount.unmount()?;
+        mount.fsck_is_clean()?;
+        Ok(seen)
+    }
+
+    /// Cuts the power again and again until `there` holds; says how long that took.
+    fn soon(&mut self, case: &Case, there: impl Fn(&Path) -> bool) -> Outcome {
+        let begun = Instant::now();
+        loop {
+            let cut_at = begun.elapsed();
+            if self.after_power_cut(case, |top| Ok(there(top)))? {
+                note(format!("durable within {:.1} s", cut_at.as_secs_f64()));
+                return Ok(());
+            }
+            ensure!(cut_at < Duration::from_secs(30), "not durable after 30 s");
+        }
+    }
+
+    fn end(mut self) -> Outcome {
+        self.mount.unmount()
+    }
+}
+
+fn sample() -> Vec<u8> {
+    Rng::new(1).bytes(3_000_000)
+}
+
+fn holds_sample(path: &Path) -> bool {
+    fs::read(path).is_ok_and(|bytes| bytes == sample())
+}
+
+pub(crate) fn write(case: &Case) -> Outcome {
+    let mut mount = case.mount("fs", &[])?;
+    let path = mount.path().join("file");
+    let mut writer = File::create(&path)?;
+    let reader = File::open(&path)?;
+    let script = "import mmap, os, sys\n\
+        f = os.open(sys.argv[1], os.O_RDONLY)\n\
+        print(os.fstat(f).st_size, mmap.mmap(f, 0, prot=mmap.PROT_READ)[:].decode())";
+    let mut expected = String::new();
+    for round in 0..3 {
+        let piece = format!("{round} rounds; ");
+        writer.write_all(piece.as_bytes())?;
+        expected.push_str(&piece);
+        let mut bytes = vec![0; expected.len()];
+        reader.read_exact_at(&mut bytes, 0)?;
+        ensure_eq!(bytes, expected.as_bytes(), "another handle");
+        ensure_eq!(fs::metadata(&path)?.len(), expected.len() as u64, "st_size");
+        let seen = Cmd::new("cat").arg(&path).ok()?;
+        ensure_eq!(seen, expected, "another process");
+        let mapped = Cmd::new("python3").args(["-c", script]).arg(&path).ok()?;
+        ensure_eq!(
+            mapped,
+            format!("{} {expected}\n", expected.len()),
+            "a mapping"
+        );
+    }
+    drop((writer, reader));
+    mount.unmount()
+}
+
+pub(crate) fn close(case: &Case) -> Outcome {
+    let mut machine = Machine::new(case)?;
+    fs::write(machine.path().join("file"), sample())?;
+    machine.soon(case, |top| holds_sample(&top.join("file")))?;
+    machine.end()
+}
+
+pub(crate) fn syncfs(case: &Case) -> Outcome {
+    let mut machine = Machine::new(case)?;
+    let mut file = File::create(machine.path().join("file"))?;
+    file.write_all(&sample())?;
+    // Still open: without syncfs the pages could stay in the kernel.
+    Cmd::new("sync").arg("-f").arg(machine.path()).ok()?;
+    machine.soon(case, |top| holds_sample(&top.join("file")))?;
+    drop(file);
+    machine.end()
+}
+
+pub(crate) fn fsync(case: &Case) -> Outcome {
+    let mut machine = Machine::new(case)?;
+    let top = machine.path().to_owned();
+    fs::create_dir_all(top.join("deep/er"))?;
+    let mut file = File::create(top.join("deep/er/old"))?;
+    file.write_all(&sample())?;
+    let time = std::time::UNIX_EPOCH + Duration::from_secs(1_234_567_890);
+    file.set_modified(time)?;
+    fs::hard_link(top.join("deep/er/old"), top.join("second"))?;
+    fs::rename(top.join("deep/er/old"), top.join("deep/er/new"))?;
+    file.sync_all()?;
+    machine.after_power_cut(case, |top| {
+        for name in ["deep/er/new", "second"] {
+            ensure!(
+                holds_sample(&top.join(name)),
+                "{name} is not as it was synced"
+            );
+        }
+        ensure!(!top.join("deep/er/old").exists(), "the old name is back");
+        ensure_eq!(
+            fs::metadata(top.join("second"))?.mtime(),
+            1_234_567_890,
+            "time"
+        );
+        Ok(())
+    })?;
+    file.write_all(b"and more")?;
+    file.sync_data()?;
+    machine.after_power_cut(case, |top| {
+        let bytes = fs::read(top.join("second"))?;
+        ensure!(bytes == [&sample()[..], b"and more"].concat(), "fdatasync");
+        Ok(())
+    })?;
+    drop(file);
+    machine.end()
+}
+
+pub(crate) fn fsync_directory(case: &Case) -> Outcome {
+    let mut machine = Machine::new(case)?;
+    let top = machine.path().to_owned();
+    fs::create_dir_all(top.join("here"))?;
+    fs::create_dir_all(top.join("elsewhere/deep"))?;
+    File::create(top.join("elsewhere/deep/file"))?;
+    fs::set_permissions(top.join("elsewhere"), Permissions::from_mode(0o711))?;
+    rustix::fs::setxattr(
+        top.join("elsewhere"),
+        "user.note",
+        b"x",
+        XattrFlags::empty(),
+    )?;
+    File::open(top.join("here"))?.sync_all()?;
+    machine.after_power_cut(case, |top| {
+        ensure!(top.join("here").is_dir(), "the directory itself");
+        ensure!(
+            top.join("elsewhere/deep/file").is_file(),
+            "a name elsewhere"
+        );
+        let mode = fs::metadata(top.join("elsewhere"))?.permissions().mode();
+        ensure_eq!(mode & 0o777, 0o711, "permissions elsewhere");
+        let mut value = [0; 8];
+        let length = rustix::fs::getxattr(top.join("elsewhere"), "user.note", &mut value)?;
+        ensure_eq!(&value[..length], b"x", "an attribute elsewhere");
+        Ok(())
+    })?;
+    machine.end()
+}
+
+/// Changes of every kind; all of them are visible when they have returned.
+fn change(top: &Path) -> Outcome {
+    for name in ["a", "b", "c"] {
+        File::create(top.join(name))?;
+    }
+    fs::rename(top.join("a"), top.join("renamed"))?;
+    fs::hard_link(top.join("b"), top.join("linked"))?;
+    fs::remove_file(top.join("c"))?;
+    fs::create_dir(top.join("made"))?;
+    fs::set_permissions(top.join("made"), Permissions::from_mode(0o710))?;
+    rustix::fs::setxattr(top.join("made"), "user.note", b"x", XattrFlags::empty())?;
+    changed(top)
+}
+
+fn changed(top: &Path) -> Outcome {
+    let mut names: Vec<String> = Vec::new();
+    for entry in fs::read_dir(top)? {
+        names.push(entry?.file_name().to_string_lossy().into_owned());
+    }
+    names.retain(|name| name != "other");
+    names.sort();
+    ensure_eq!(names, ["b", "linked", "made", "renamed"], "names");
+    ensure_eq!(fs::metadata(top.join("b"))?.nlink(), 2, "links");
+    let mode = fs::metadata(top.join("made"))?.permissions().mode();
+    ensure_eq!(mode & 0o777, 0o710, "permissions");
+    let mut value = [0; 8];
+    let length = rustix::fs::getxattr(top.join("made"), "user.note", &mut value)?;
+    ensure_eq!(&value[..length], b"x", "attribute");
+    Ok(())
+}
+
+pub(crate) fn names(case: &Case) -> Outcome {
+    let mut machine = Machine::new(case)?;
+    change(machine.path())?;
+    let other = File::create(machine.path().join("other"))?;
+    other.sync_all()?;
+    machine.after_power_cut(case, changed)?;
+    drop(other);
+    // Without any sync they follow by themselves.
+    fs::create_dir(machine.path().join("later"))?;
+    machine.soon(case, |top| top.join("later").is_dir())?;
+    machine.end()
+}
+
+pub(crate) fn unmount(case: &Case) -> Outcome {
+    let mut machine = Machine::new(case)?;
+    fs::write(machine.path().join("other"), sample())?;
+    change(machine.path())?;
+    machine.mount.unmount()?;
+    machine.after_power_cut(case, |top| {
+        changed(top)?;
+        ensure!(holds_sample(&top.join("other")), "contents");
+        Ok(())
+    })
+}
+
+pub(crate) fn killed(case: &Case) -> Outcome {
+    let mut mount = case.mount("fs", &[])?;
+    let other = mount.path().join("other");
+    fs::write(&other, sample())?;
+    File::open(&other)?.sync_all()?;
+    change(mount.path())?;
+    mount.kill9()?;
+    mount.detach();
+    mount.start()?;
+    changed(mount.path())?;
+    ensure!(holds_sample(&other), "what was durable");
+    mount.unmount()?;
+    mount.fsck_is_clean()
+}
