@@ -1,0 +1,204 @@
+//! A small store in which every class of bytes occurs.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use shale_backing::faults::copy_dir;
+use shale_store::index::schema::S_IFREG;
+use shale_store::index::{NewNode, ROOT};
+use shale_store::{
+    Block, ByteOrder, Choice, Effort, ElementKind, Error, Region, SettleOptions, Store,
+    StoreOptions,
+};
+use shale_tests::{Failure, Outcome, Rng, ensure};
+
+/// Names and contents.
+pub(crate) type Contents = BTreeMap<String, Vec<u8>>;
+
+/// What became of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Found {
+    Same,
+    /// It answers an error.
+    Unreadable,
+    /// Its name is gone.
+    Missing,
+    /// It answers wrong bytes.
+    Different,
+}
+
+pub(crate) struct Specimen {
+    now: PathBuf,
+    older: PathBuf,
+    contents: Contents,
+}
+
+fn options() -> StoreOptions {
+    StoreOptions {
+        memory: 16 << 20,
+        workers: 2,
+        owner: (0, 0),
+        effort: Effort::Fast,
+        purpose: "test".to_owned(),
+        device: Choice::default(),
+        kernel_cache: true,
+    }
+}
+
+fn failed(what: &str) -> impl Fn(Error) -> Failure {
+    let what = what.to_owned();
+    move |error| Failure::new(format!("{what}: {error}"))
+}
+
+fn put(store: &Store, name: &str, data: &[u8]) -> Result<(), Error> {
+    let node = NewNode {
+        mode: S_IFREG | 0o600,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        target: Vec::new(),
+        chunk_shift: 12,
+        xattrs: Vec::new(),
+    };
+    let names = store.namespace();
+    let ino = match names.lookup(ROOT, name.as_bytes()) {
+        Ok(inode) => inode.ino,
+        Err(_) => names.create(ROOT, name.as_bytes(), &node)?.0.ino,
+    };
+    let file = store.file(ino)?;
+    // Many commits, so that the map is folded.
+    for (number, piece) in data.chunks(4096).enumerate() {
+        store.write(&file, number as u64 * 4096, piece)?;
+        if number < 70 {
+            store.sync(&file)?;
+        }
+    }
+    store.sync(&file)?;
+    store.close(file);
+    Ok(())
+}
+
+/// Smooth numbers: they compress.
+fn smooth(len: usize) -> Vec<u8> {
+    (0..len / 4)
+        .flat_map(|n| ((n as f32 / 50.0).sin() * 100.0).to_le_bytes())
+        .collect()
+}
+
+impl Specimen {
+    pub(crate) fn new(dir: &Path) -> Outcome<Self> {
+        let specimen = Self {
+            now: dir.join("now"),
+            older: dir.join("older"),
+            contents: Contents::from([
+                ("noise".to_owned(), Rng::new(1).bytes(300_000)),
+                ("smooth".to_owned(), smooth(400_000)),
+                ("array".to_owned(), smooth(4 << 20)),
+                ("changed".to_owned(), Rng::new(2).bytes(50_000)),
+            ]),
+        };
+        std::fs::create_dir_all(&specimen.now)?;
+        let contents = specimen.contents.clone();
+        let first = |store: &Store| {
+            put(store, "noise", &contents["noise"])?;
+            put(store, "smooth", &contents["smooth"])?;
+            put(store, "changed", &smooth(60_000))
+        };
+        specimen.session(first)?;
+        copy_dir(&specimen.now, &specimen.older)?;
+        let second = |store: &Store| {
+            put(store, "array", &contents["array"])?;
+            let inode = store.namespace().lookup(ROOT, b"array")?;
+            let file = store.file(inode.ino)?;
+            let region = Region {
+                offset: 0,
+                records: 1,
+                record: 4 << 20,
+                blocks: vec![Block {
+                    at: 0,
+                    width: 4,
+                    kind: ElementKind::Float,
+                    order: ByteOrder::Little,
+                    dims: vec![64, 128, 128],
+                }],
+            };
+            let options = SettleOptions {
+                workers: 1,
+                force: true,
+                pace: &|_| true,
+            };
+            store.settle(&file, &[region], &options)?;
+            store.close(file);
+            let inode = store.namespace().lookup(ROOT, b"changed")?;
+            let file = store.file(inode.ino)?;
+            store.truncate(&file, 0)?;
+            store.close(file);
+            put(store, "changed", &contents["changed"])
+        };
+        specimen.session(second)?;
+        let whole = read(&specimen.now, &specimen.contents)?;
+        ensure!(
+            whole.is_some_and(|found| found.values().all(|found| *found == Found::Same)),
+            "the specimen itself is not right"
+        );
+        Ok(specimen)
+    }
+
+    fn session(&self, work: impl Fn(&Store) -> Result<(), Error>) -> Outcome {
+        let store = Store::open(&self.now, &options()).map_err(failed("open"))?;
+        work(&store).map_err(failed("write"))?;
+        store.shut_down().map_err(failed("shut down"))
+    }
+
+    pub(crate) fn now(&self) -> &Path {
+        &self.now
+    }
+
+    pub(crate) fn older(&self) -> &Path {
+        &self.older
+    }
+
+    pub(crate) fn contents(&self) -> &Contents {
+        &self.contents
+    }
+}
+
+/// Opens a store and reads what should be there; `None` when it does not open.
+pub(crate) fn read(store: &Path, contents: &Contents) -> Outcome<Option<BTreeMap<String, Found>>> {
+    let Ok(store) = Store::open(store, &options()) else {
+        return Ok(None);
+    };
+    let mut all = BTreeMap::new();
+    for (name, expected) in contents {
+        let found = match store.namespace().lookup(ROOT, name.as_bytes()) {
+            Err(_) => Found::Missing,
+            Ok(inode) => look(&store, inode.ino, expected),
+        };
+        all.insert(name.clone(), found);
+    }
+    drop(store);
+    Ok(Some(all))
+}
+
+/// Reads chunk by chunk: what is damaged answers an error, what answers is right.
+fn look(store: &Store, ino: u64, expected: &[u8]) -> Found {
+    let Ok(file) = store.file(ino) else {
+        return Found::Unreadable;
+    };
+    let mut found = if file.size() == expected.len() as u64 {
+        Found::Same
+    } else {
+        Found::Different
+    };
+    for (number, piece) in expected.chunks(4096).enumerate() {
+        let mut out = Vec::new();
+        match store.read(&file, number as u64 * 4096, piece.len(), &mut out) {
+            Err(_) if found == Found::Same => found = Found::Unreadable,
+            Err(_) => {}
+            Ok(()) if out == piece => {}
+            Ok(()) => found = Found::Different,
+        }
+    }
+    store.close(file);
+    found
+}
