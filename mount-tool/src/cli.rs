@@ -10,6 +10,7 @@ use crate::commands::doctor::DoctorArgs;
 use crate::commands::export::ExportArgs;
 use crate::commands::generate::GenerateArgs;
 use crate::commands::stat::StatArgs;
+use crate::commands::top::TopArgs;
 use crate::failure::{Failure, exit};
 use crate::report;
 
@@ -64,6 +65,10 @@ pub(crate) enum Command {
     ///
     /// This happens by itself; here packs are rewritten of which more is alive than usual.
     Gc(GcArgs),
+    /// Watch what a mount is doing
+    ///
+    /// Throughput, ratio, buffers, queues, background passes, slowest operations, busiest files.
+    Top(TopArgs),
     /// Show what the bytes of a file mean
     ///
     /// Variables, types, shapes and places of a NetCDF, HDF5, NumPy or FITS file, on any file

@@ -10,4 +10,5 @@ pub(crate) mod layout;
 pub(crate) mod mount;
 pub(crate) mod settle;
 pub(crate) mod stat;
+pub(crate) mod top;
 pub(crate) mod unmount;

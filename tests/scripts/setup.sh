@@ -11,7 +11,7 @@ mkdir -p "$cache"
 needed=(
     cc:gcc fusermount3:fuse3 mkfs.ext4:e2fsprogs mkfs.btrfs:btrfs-progs losetup:mount flock:util-linux systemd-analyze:systemd
     man:man-db mandoc:mandoc dpkg-deb:dpkg strip:binutils pgrep:procps
-    setfacl:acl setfattr:attr rsync:rsync git:git sqlite3:sqlite3 tar:tar
+    setfacl:acl setfattr:attr rsync:rsync git:git sqlite3:sqlite3 tar:tar tmux:tmux
     mkfs.btrfs:btrfs-progs compsize:btrfs-compsize bindfs:bindfs
     ncdump:netcdf-bin h5dump:hdf5-tools mpicc.mpich:libmpich-dev mpiexec.mpich:mpich
 )

@@ -1,0 +1,250 @@
+//! `shale top` in a terminal: tmux holds it, the test reads the screen and presses keys.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use shale_tests::{
+    Case, Cmd, Context, Need, Outcome, Rng, Suite, binary, ensure, ensure_eq, shale,
+};
+
+fn main() -> ExitCode {
+    Suite::new("top")
+        .need(Need::Shale)
+        .need(Need::Command("tmux"))
+        .limit(Duration::from_secs(120))
+        .test("the_screen_follows_the_work_and_q_quits", follows)
+        .test("resizing_and_interrupting_leave_the_terminal_whole", whole)
+        .test("a_mount_that_goes_away_is_one_line", goes_away)
+        .test("one_sample_for_scripts", once)
+        .run()
+}
+
+/// A terminal of its own; its server ends with it.
+struct Terminal {
+    socket: PathBuf,
+    status: PathBuf,
+}
+
+impl Terminal {
+    /// Starts `shale top` in a shell that goes on afterwards and notes the exit status.
+    fn start(case: &Case, mountpoint: &Path) -> Outcome<Terminal> {
+        let terminal = Terminal {
+            socket: case.work().join("tmux"),
+            status: case.work().join("status"),
+        };
+        let command = format!(
+            "LC_ALL=C.UTF-8 {} top {}; echo $? > {}; stty -a | grep -o ' -*icanon'; exec cat",
+            binary().display(),
+            mountpoint.display(),
+            terminal.status.display()
+        );
+        terminal
+            .tmux()
+            .args([
+                "-f",
+                "/dev/null",
+                "new-session",
+                "-d",
+                "-x",
+                "80",
+                "-y",
+                "24",
+                &command,
+            ])
+            .ok()?;
+        Ok(terminal)
+    }
+
+    fn tmux(&self) -> Cmd {
+        Cmd::new("tmux")
+            .arg("-u")
+            .arg("-S")
+            .arg(&self.socket)
+            .env("TERM", "xterm-256color")
+    }
+
+    fn screen(&self) -> Outcome<String> {
+        Ok(self.tmux().args(["capture-pane", "-p"]).ok()?)
+    }
+
+    fn press(&self, key: &str) -> Outcome {
+        self.tmux().args(["send-keys", key]).ok()?;
+        Ok(())
+    }
+
+    /// Waits for the screen to be as it should, and returns it.
+    fn wait(&self, what: &str, good: impl Fn(&str) -> bool) -> Outcome<String> {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            let screen = self.screen()?;
+            if good(&screen) {
+                return Ok(screen);
+            }
+            ensure!(Instant::now() < deadline, "{what} does not come:\n{screen}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn exit_status(&self) -> Outcome<i32> {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            let text = std::fs::read_to_string(&self.status).unwrap_or_default();
+            if text.ends_with('\n') {
+                return Ok(text.trim().parse()?);
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "it does not end:\n{}",
+                self.screen()?
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let _ = self.tmux().arg("kill-server").run();
+    }
+}
+
+/// The figure behind a name at the start of a line.
+fn figure<'a>(screen: &'a str, name: &str) -> &'a str {
+    screen
+        .lines()
+        .find_map(|line| line.strip_prefix(&format!(" {name} ")))
+        .unwrap_or_default()
+        .trim()
+}
+
+fn follows(case: &Case) -> Outcome {
+    let mut mount = case.mount("fs", &["-o", "settle=off"])?;
+    let terminal = Terminal::start(case, mount.path())?;
+    let names = [
+        "in", "out", "packs", "store", "buffer", "cache", "queues", "settle", "gc", "ops",
+    ];
+    let screen = terminal.wait("the first screen", |screen| {
+        names.iter().all(|name| !figure(screen, name).is_empty()) && screen.contains("BUSIEST")
+    })?;
+    ensure!(screen.contains("q quits"), "{screen}");
+    ensure!(
+        figure(&screen, "store").ends_with("% free"),
+        "a word is cut off:\n{screen}"
+    );
+    ensure!(figure(&screen, "in").starts_with("0 B/s"), "{screen}");
+    let file = File::create(mount.path().join("busy.nc"))?;
+    let bytes = Rng::new(1).bytes(1 << 20);
+    let mut offset = 0;
+    let deadline = Instant::now() + Duration::from_secs(30);
+    loop {
+        file.write_all_at(&bytes, offset)?;
+        file.sync_data()?;
+        offset += bytes.len() as u64;
+        let screen = terminal.screen()?;
+        let moving = figure(&screen, "in").contains("MiB/s");
+        let named = screen.lines().skip_while(|line| !line.contains("BUSIEST"));
+        if moving && named.clone().any(|line| line.ends_with("busy.nc")) {
+            break;
+        }
+        ensure!(
+            Instant::now() < deadline,
+            "the screen does not follow:\n{screen}"
+        );
+    }
+    drop(file);
+    terminal.press("q")?;
+    ensure_eq!(terminal.exit_status()?, 0);
+    let after = terminal.wait("the shell", |screen| screen.contains("icanon"))?;
+    ensure!(
+        !after.contains("-icanon"),
+        "the terminal stays raw:\n{after}"
+    );
+    ensure!(
+        !after.contains("BUSIEST"),
+        "the screen was not put back:\n{after}"
+    );
+    mount.unmount()
+}
+
+fn whole(case: &Case) -> Outcome {
+    let mut mount = case.mount("fs", &[])?;
+    let terminal = Terminal::start(case, mount.path())?;
+    terminal.wait("the first screen", |screen| screen.contains("BUSIEST"))?;
+    terminal
+        .tmux()
+        .args(["resize-window", "-x", "40", "-y", "10"])
+        .ok()?;
+    terminal.wait("the small screen", |screen| {
+        screen.contains("enlarge the terminal")
+    })?;
+    terminal
+        .tmux()
+        .args(["resize-window", "-x", "120", "-y", "40"])
+        .ok()?;
+    terminal.wait("the large screen", |screen| {
+        screen.contains("BUSIEST") && !screen.contains("enlarge")
+    })?;
+    terminal.press("C-c")?;
+    ensure_eq!(terminal.exit_status()?, 130);
+    let after = terminal.wait("the shell", |screen| screen.contains("icanon"))?;
+    ensure!(
+        !after.contains("-icanon"),
+        "the terminal stays raw:\n{after}"
+    );
+    mount.unmount()
+}
+
+fn goes_away(case: &Case) -> Outcome {
+    let mut mount = case.mount("fs", &[])?;
+    let terminal = Terminal::start(case, mount.path())?;
+    terminal.wait("the first screen", |screen| screen.contains("BUSIEST"))?;
+    mount.unmount()?;
+    ensure_eq!(terminal.exit_status()?, 69);
+    let after = terminal.wait("the reason", |screen| {
+        screen.contains("not mounted any more")
+    })?;
+    ensure!(!after.contains("BUSIEST"), "{after}");
+    Ok(())
+}
+
+fn once(case: &Case) -> Outcome {
+    let mut mount = case.mount("fs", &["-o", "settle=off"])?;
+    let file = File::create(mount.path().join("f"))?;
+    file.write_all_at(&[7; 100_000], 0)?;
+    file.sync_all()?;
+    let text = shale()
+        .args(["top", "--once", "--interval", "0.1"])
+        .arg(mount.path())
+        .ok()?;
+    ensure!(
+        text.contains("BUSIEST") && !text.contains('\u{1b}'),
+        "{text}"
+    );
+    let sample = shale()
+        .args(["top", "--json", "--interval", "0.1"])
+        .arg(mount.path())
+        .ok()?;
+    let sample: Value = serde_json::from_str(&sample)?;
+    ensure_eq!(sample["live"]["written"].as_u64(), Some(100_000));
+    ensure!(
+        sample["rates"]["seconds"].as_f64().doing("no rates")? >= 0.1,
+        "{sample:#}"
+    );
+    let refused = shale()
+        .args(["top", "--once"])
+        .arg(mount.path())
+        .user(4242, 4242)
+        .run()?;
+    ensure_eq!(refused.status_is(77)?.stderr.lines().count(), 1);
+    shale().arg("top").arg(mount.path()).run()?.status_is(64)?;
+    shale().args(["top", "--once", "/"]).run()?.status_is(66)?;
+    shale()
+        .args(["top", "--interval", "0", "/"])
+        .run()?
+        .status_is(64)?;
+    mount.unmount()
+}
