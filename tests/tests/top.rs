@@ -216,6 +216,7 @@ fn once(case: &Case) -> Outcome {
     let file = File::create(mount.path().join("f"))?;
     file.write_all_at(&[7; 100_000], 0)?;
     file.sync_all()?;
+    drop(file);
     let text = shale()
         .args(["top", "--once", "--interval", "0.1"])
         .arg(mount.path())

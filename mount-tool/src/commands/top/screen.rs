@@ -386,7 +386,7 @@ mod tests {
             (6, "hits 100 %"),
             (7, "dirty files 12345"),
             (8, "history.nc"),
-            (9, "given back 1023 GiB"),
+            (9, "given back 1.00 TiB"),
             (10, "syncs 123/s"),
         ];
         for (number, end) in ends {
