@@ -53,4 +53,4 @@ pub use encode::Encoder;
 pub use error::Error;
 pub use frame::{FrameHeader, FrameKind, FrameMeta, HEADER_LEN, MAGIC, MAX_RAW_LEN, parse_header};
 pub use hint::{ByteOrder, ElementKind, Hint};
-pub use summary::{FrameSummary, describe, describe_head};
+pub use summary::{FrameSummary, describe, describe_head, plain_bytes};

@@ -131,6 +131,26 @@ pub fn describe_head(head: &[u8]) -> Result<FrameSummary, Error> {
     summarise(&header, &directory)
 }
 
+/// Bytes of a frame that are stored as they were: they could be written before anything is
+/// compressed.
+pub fn plain_bytes(frame: &[u8]) -> Result<u32, Error> {
+    let header = parse_header(frame)?;
+    let directory = Directory::parse(&header, frame)?;
+    if directory.recipe.scheme == Scheme::Verbatim {
+        return Ok(header.raw_len);
+    }
+    let mut sum = 0;
+    for segment in 0..directory.segments() {
+        for stream in 0..directory.recipe.streams as usize {
+            let entry = directory.stream(segment, stream)?;
+            if entry.coder == Coder::Raw {
+                sum += entry.stored_len;
+            }
+        }
+    }
+    Ok(sum)
+}
+
 fn summarise(header: &FrameHeader, directory: &Directory<'_>) -> Result<FrameSummary, Error> {
     let mut summary = FrameSummary::new(&directory.recipe, header.raw_len, header.frame_len);
     if directory.recipe.scheme == Scheme::Verbatim && header.raw_len > 0 {

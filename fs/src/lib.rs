@@ -10,6 +10,7 @@
 mod acl;
 mod counters;
 mod error;
+pub mod foresight;
 mod fs;
 mod fuse;
 pub mod live;

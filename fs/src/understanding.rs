@@ -86,6 +86,20 @@ impl Advice for ByLayout {
     }
 }
 
+/// What would be known of a file while it is written.
+pub(crate) fn advice(source: &(impl ReadAt + ?Sized)) -> Option<Arc<dyn Advice>> {
+    if source.len() < SIZE_MIN {
+        return None;
+    }
+    let options = Options {
+        budget: BUDGET,
+        growing: true,
+    };
+    let layout = shale_layout::parse(&source, &options);
+    let known = ByLayout::new(layout, &Arc::default())?;
+    (!known.layout.extents().is_empty()).then_some(known as Arc<dyn Advice>)
+}
+
 impl Fs {
     /// Looks at the first bytes of a file before they are written, so that already the chunk they
     /// are in is understood.

@@ -7,6 +7,7 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::commands::doctor::DoctorArgs;
+use crate::commands::estimate::EstimateArgs;
 use crate::commands::export::ExportArgs;
 use crate::commands::generate::GenerateArgs;
 use crate::commands::stat::StatArgs;
@@ -74,6 +75,8 @@ pub(crate) enum Command {
     /// Variables, types, shapes and places of a NetCDF, HDF5, NumPy or FITS file, on any file
     /// system.
     Layout(LayoutArgs),
+    /// Predict what data that is elsewhere would take in ShaleFS, and how fast it would be
+    Estimate(EstimateArgs),
     /// Copy files out of a mount, or out of a store that is not mounted
     ///
     /// Copies a file or a directory with everything below it to an ordinary directory, compares

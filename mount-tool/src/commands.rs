@@ -2,6 +2,7 @@
 
 pub(crate) mod demo;
 pub(crate) mod doctor;
+pub(crate) mod estimate;
 pub(crate) mod export;
 pub(crate) mod fsck;
 pub(crate) mod gc;

@@ -66,6 +66,7 @@ fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
         Command::Gc(args) => commands::gc::run(&args),
         Command::Layout(args) => commands::layout::run(&args),
         Command::Export(args) => commands::export::run(&args),
+        Command::Estimate(args) => commands::estimate::run(&args),
         Command::Top(args) => commands::top::run(&args),
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Generate(args) => commands::generate::run(&args),

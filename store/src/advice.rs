@@ -59,6 +59,11 @@ impl Segment {
 /// The segments of a range of a file; the whole range where nobody knows better.
 pub(crate) fn segments(file: &File, start: u64, end: u64) -> Vec<Segment> {
     let advice = file.advice.lock().clone();
+    cut(advice.as_deref(), start, end)
+}
+
+/// The same for any who give advice.
+pub(crate) fn cut(advice: Option<&dyn Advice>, start: u64, end: u64) -> Vec<Segment> {
     let whole = Segment {
         start,
         end,

@@ -22,7 +22,7 @@ const TICK: Duration = Duration::from_millis(500);
 const MAX_AGE: Duration = Duration::from_secs(2);
 
 /// Smaller files are not settled: there is next to nothing to gain.
-const SETTLE_MIN: u64 = 64 << 10;
+pub(crate) const SETTLE_MIN: u64 = 64 << 10;
 
 /// Wakes the committer and waits for it.
 #[derive(Debug, Default)]

@@ -64,7 +64,7 @@ impl FrameEncoder {
 
     /// Makes a frame of `raw` that is known to decode to `raw` again. Once the only copy is the
     /// compressed one, a mistake of the encoder could not be made good any more.
-    fn encode(
+    pub(crate) fn encode(
         &mut self,
         meta: &FrameMeta,
         hint: &Hint<'_>,
@@ -94,6 +94,15 @@ impl FrameEncoder {
                 .encode(meta, &Hint::Unknown, Effort::None, raw, &mut self.frame)?;
         }
         Ok(())
+    }
+}
+
+impl FrameEncoder {
+    /// Decodes the frame made last once more and returns it as it is stored, for those who
+    /// measure.
+    pub(crate) fn decode_again(&mut self) -> Result<&[u8], Error> {
+        self.decoder.decode(&self.frame, &mut self.decoded)?;
+        Ok(&self.frame)
     }
 }
 

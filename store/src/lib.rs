@@ -38,6 +38,7 @@ mod survey;
 #[cfg(test)]
 mod tests;
 mod tiles;
+pub mod trial;
 mod write;
 
 pub use activity::Busy;

@@ -7,7 +7,7 @@
 //! keeps what it has, and the frames written for it are garbage that the next collection frees.
 
 mod lanes;
-mod plan;
+pub(crate) mod plan;
 mod unit;
 
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(crate) use plan::Sizes;
 use plan::Unit;
 pub use plan::{Block, Region};
 use unit::Settler;
-pub(crate) use unit::gathered;
+pub(crate) use unit::{gathered, tile_hint, tile_shape};
 
 /// Raw bytes of a window, about.
 const WINDOW: u64 = 1 << 30;
@@ -37,7 +37,7 @@ const ARRAY_MAX_LEAST: u64 = 2 << 20;
 const TRIAL: u64 = 16 << 20;
 const TRIALS: usize = 32;
 /// It must become smaller than this many percent to be worth it.
-const WORTH_PERCENT: u64 = 97;
+pub(crate) const WORTH_PERCENT: u64 = 97;
 
 /// How a file is settled.
 #[derive(Clone, Copy)]

@@ -80,7 +80,7 @@ pub struct Block {
 
 /// Something that is encoded as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Unit {
+pub(crate) enum Unit {
     /// An array of tiles; for each of its fields, what the elements are. What of it lies in
     /// front of `from` is read from elsewhere.
     Array {
@@ -95,7 +95,7 @@ pub(super) enum Unit {
 
 impl Unit {
     /// Bytes of the file in it.
-    pub(super) fn raw(&self) -> u64 {
+    pub(crate) fn raw(&self) -> u64 {
         self.ranges().map(|(start, end)| end - start).sum()
     }
 
@@ -113,7 +113,7 @@ impl Unit {
     }
 
     /// The ranges of the file that it holds.
-    pub(super) fn ranges(&self) -> impl Iterator<Item = (u64, u64)> {
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = (u64, u64)> {
         let ranges = match self {
             Self::Array {
                 offset,
@@ -155,7 +155,7 @@ impl Region {
 
 /// Cuts regions into arrays of at most `limit` bytes, in the order of the file. Regions that are
 /// small, overlap others, go beyond the end of the file or do not add up are left out.
-pub(super) fn arrays(regions: &[Region], size: u64, limit: u64, sizes: &Sizes) -> Vec<Unit> {
+pub(crate) fn arrays(regions: &[Region], size: u64, limit: u64, sizes: &Sizes) -> Vec<Unit> {
     let front = sizes.front_of(size);
     let mut arrays = cut_all(regions, size, limit, sizes);
     arrays.retain_mut(|unit| match unit {
@@ -349,7 +349,7 @@ fn root(value: u64, degree: u32) -> u64 {
 }
 
 /// Cuts what is stored and in none of the arrays. `extents` are the stored ranges in order.
-pub(super) fn rest(extents: &[Extent], arrays: &[(u64, u64)], sizes: &Sizes) -> Vec<Unit> {
+pub(crate) fn rest(extents: &[Extent], arrays: &[(u64, u64)], sizes: &Sizes) -> Vec<Unit> {
     let (mut units, mut linear) = (Vec::new(), Vec::new());
     let mut pieces: Vec<(u64, u64)> = Vec::new();
     let mut gathered = 0;

@@ -187,26 +187,9 @@ impl<'a> Settler<'a> {
         for number in geometry.order() {
             geometry.cut(&self.raw, number as usize, &mut self.tile);
             let (field, _, shape) = geometry.tile(number as usize);
-            let mut shape: Vec<usize> = shape.iter().map(|&n| n as usize).collect();
-            let hint = match elements
-                .get(field)
-                .copied()
-                .flatten()
-                .filter(Element::is_useful)
-            {
-                Some(element) => {
-                    if let Some(last) = shape.last_mut() {
-                        *last /= element.width as usize;
-                    }
-                    Hint::Array {
-                        width: element.width as usize,
-                        kind: element.kind,
-                        order: element.order,
-                        shape: &shape,
-                    }
-                }
-                None => Hint::Unknown,
-            };
+            let element = elements.get(field).copied().flatten();
+            let shape = tile_shape(&shape, element.as_ref());
+            let hint = tile_hint(element.as_ref(), &shape);
             let owner = (FrameKind::Tile, self.file.ino, offset);
             let out = &mut self.out;
             lengths.push(frames.encode_into(
@@ -259,6 +242,30 @@ impl<'a> Settler<'a> {
                 })?;
         }
         Ok(())
+    }
+}
+
+/// Extents of a tile in elements, from those in bytes.
+pub(crate) fn tile_shape(bytes: &[u64], element: Option<&Element>) -> Vec<usize> {
+    let mut shape: Vec<usize> = bytes.iter().map(|&n| n as usize).collect();
+    if let (Some(last), Some(element)) = (shape.last_mut(), element)
+        && element.is_useful()
+    {
+        *last /= element.width as usize;
+    }
+    shape
+}
+
+/// What the codec is told of a tile; `shape` as [`tile_shape`] makes it.
+pub(crate) fn tile_hint<'a>(element: Option<&Element>, shape: &'a [usize]) -> Hint<'a> {
+    match element.filter(|element| element.is_useful()) {
+        Some(element) => Hint::Array {
+            width: element.width as usize,
+            kind: element.kind,
+            order: element.order,
+            shape,
+        },
+        None => Hint::Unknown,
     }
 }
 

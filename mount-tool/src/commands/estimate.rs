@@ -1,0 +1,284 @@
+//! `shale estimate`: what data would take in ShaleFS, and how fast it would get there.
+
+mod model;
+mod plot;
+mod sample;
+mod walk;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde::Serialize;
+use shale_fs::options::parse_size;
+
+use crate::failure::{Failure, exit};
+use crate::report::{self, Align, Table};
+use crate::size;
+use model::{Model, Throughput};
+use sample::{Form, Prediction};
+use walk::Found;
+
+const ESTIMATE_HELP: &str = "\
+Reads a sample of the files below DIR, encodes it as a mount would, and predicts from that. Small
+directories are read as a whole. DIR is not changed, and need not be in ShaleFS.
+
+Ways to storage:
+  base          nothing is compressed
+  one by one    a piece is compressed, then written
+  interleaved   what does not compress is written while the rest is being compressed
+
+Exit status:
+  0 done, 64 wrong usage, 66 no such directory or nothing in it, 73 cannot write the plot,
+  74 I/O error, 77 no permission
+
+Examples:
+  shale estimate /lustre/me/run1
+  shale estimate --bandwidth 1G --plot run1.svg /lustre/me/run1
+  shale estimate --json --sample 1G -x /archive";
+
+#[derive(Args, Debug)]
+#[command(after_help = ESTIMATE_HELP)]
+pub(crate) struct EstimateArgs {
+    /// Print JSON, sizes in bytes
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// What the storage can do, in bytes per second
+    #[arg(long, value_name = "SIZE", default_value = "200M", value_parser = bytes)]
+    pub(crate) bandwidth: u64,
+    /// How much to encode, about
+    #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = bytes)]
+    pub(crate) sample: u64,
+    /// Which sample to take; the same number takes the same
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Cores that compress [default: all]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=256))]
+    pub(crate) workers: Option<u64>,
+    /// Stay on the file system of DIR
+    #[arg(short = 'x', long)]
+    pub(crate) one_file_system: bool,
+    /// Draw the throughputs into this file
+    #[arg(long, value_name = "FILE.svg")]
+    pub(crate) plot: Option<PathBuf>,
+    /// Any directory or file
+    pub(crate) dir: PathBuf,
+}
+
+fn bytes(text: &str) -> Result<u64, String> {
+    match parse_size(text) {
+        Some(bytes) if (1 << 20..=1 << 50).contains(&bytes) => Ok(bytes),
+        _ => Err("give a size of at least 1M, for example 200M".to_owned()),
+    }
+}
+
+/// Everything that is said.
+#[derive(Debug, Serialize)]
+struct Estimate {
+    path: String,
+    files: u64,
+    raw: u64,
+    /// What was left out, and why.
+    skipped: walk::Skipped,
+    /// Bytes of the sample.
+    sampled: u64,
+    workers: u64,
+    bandwidth: u64,
+    written: Outcome,
+    settled: Outcome,
+}
+
+/// What one form would take.
+#[derive(Debug, Serialize)]
+struct Outcome {
+    stored: u64,
+    ratio: f64,
+    /// How far off that may be in 19 of 20 cases, in percent, as far as sampling goes.
+    error_percent: f64,
+    /// Bytes per second of one core.
+    encode_per_core: u64,
+    decode_per_core: u64,
+    /// Seconds to encode everything with all workers.
+    encode_seconds: f64,
+    write: Throughput,
+    read: Throughput,
+}
+
+pub(crate) fn run(args: &EstimateArgs) -> Result<ExitCode, Failure> {
+    let found = walk::walk(&args.dir, args.one_file_system)?;
+    if found.raw == 0 {
+        return Err(Failure::new(
+            exit::NO_INPUT,
+            format_args!("{} holds no data to read", args.dir.display()),
+        ));
+    }
+    let prediction = sample::predict(&found, args.sample, args.seed)?;
+    let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+    let estimate = conclude(args, &found, &prediction, args.workers.unwrap_or(cores));
+    if let Some(path) = &args.plot {
+        let bars = [
+            ("written", &estimate.written.write),
+            ("read", &estimate.written.read),
+            ("read when settled", &estimate.settled.read),
+        ];
+        std::fs::write(path, plot::svg(&bars))
+            .map_err(|e| Failure::io("write", path, &e).with_status(exit::CANNOT_CREATE))?;
+    }
+    if args.json {
+        report::print_json(&estimate)?;
+    } else {
+        report::print(&render(&estimate))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn conclude(args: &EstimateArgs, found: &Found, prediction: &Prediction, workers: u64) -> Estimate {
+    let outcome = |form: &Form| {
+        let speed = |seconds: f64| (form.sampled_raw as f64 / seconds.max(1e-9)) as u64;
+        let (encode, decode) = (speed(form.encode_seconds), speed(form.decode_seconds));
+        let plain = form.plain_share * form.stored as f64;
+        let model = |codec: u64| Model {
+            raw: found.raw as f64,
+            stored: form.stored as f64,
+            plain,
+            codec: (codec * workers) as f64,
+            bandwidth: args.bandwidth as f64,
+        };
+        Outcome {
+            stored: form.stored,
+            ratio: found.raw as f64 / form.stored.max(1) as f64,
+            error_percent: form.error_percent,
+            encode_per_core: encode,
+            decode_per_core: decode,
+            encode_seconds: found.raw as f64 / (encode * workers).max(1) as f64,
+            write: model(encode).throughput(),
+            read: model(decode).throughput(),
+        }
+    };
+    Estimate {
+        path: args.dir.to_string_lossy().into_owned(),
+        files: found.files.len() as u64,
+        raw: found.raw,
+        skipped: found.skipped,
+        sampled: prediction.written.sampled_raw,
+        workers,
+        bandwidth: args.bandwidth,
+        written: outcome(&prediction.written),
+        settled: outcome(&prediction.settled),
+    }
+}
+
+fn render(estimate: &Estimate) -> String {
+    let mut text = format!(
+        "{} in {} files, {} of it sampled\n",
+        size::human(estimate.raw),
+        estimate.files,
+        size::human(estimate.sampled)
+    );
+    let skipped = estimate.skipped.describe();
+    if !skipped.is_empty() {
+        text.push_str(&format!("left out: {skipped}\n"));
+    }
+    let mut table = Table::new(&[
+        ("", Align::Left),
+        ("stored", Align::Right),
+        ("ratio", Align::Right),
+        ("error", Align::Right),
+        ("encode/core", Align::Right),
+        ("decode/core", Align::Right),
+    ]);
+    let forms = [
+        ("as written", &estimate.written),
+        ("settled", &estimate.settled),
+    ];
+    let rate = |bytes: u64| format!("{:.0} MB/s", bytes as f64 / 1e6);
+    for (name, form) in forms {
+        table.row([
+            name.to_owned(),
+            size::human(form.stored),
+            format!("{:.2}x", form.ratio),
+            format!("±{:.0} %", form.error_percent.ceil()),
+            rate(form.encode_per_core),
+            rate(form.decode_per_core),
+        ]);
+    }
+    text.push('\n');
+    text.push_str(&table.render());
+    text.push_str(&format!(
+        "\nwith storage of {} and {} {}:\n",
+        rate(estimate.bandwidth),
+        estimate.workers,
+        if estimate.workers == 1 {
+            "core"
+        } else {
+            "cores"
+        }
+    ));
+    let mut table = Table::new(&[
+        ("", Align::Left),
+        ("base", Align::Right),
+        ("one by one", Align::Right),
+        ("interleaved", Align::Right),
+        ("time", Align::Right),
+    ]);
+    let rows = [
+        ("write", &estimate.written.write),
+        ("read", &estimate.written.read),
+        ("read when settled", &estimate.settled.read),
+    ];
+    for (name, way) in rows {
+        table.row([
+            name.to_owned(),
+            rate(way.base as u64),
+            rate(way.one_by_one as u64),
+            rate(way.interleaved as u64),
+            format!("{:.0} s", estimate.raw as f64 / way.interleaved.max(1.0)),
+        ]);
+    }
+    text.push_str(&table.render());
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_is_estimated_in_both_forms() {
+        let dir = tempfile::tempdir().unwrap();
+        let smooth: Vec<u8> = (0..600_000u32)
+            .flat_map(|i| ((f64::from(i) / 1000.0).sin() as f32).to_le_bytes())
+            .collect();
+        std::fs::write(dir.path().join("smooth.bin"), &smooth).unwrap();
+        std::fs::create_dir(dir.path().join("sub")).unwrap();
+        std::fs::write(
+            dir.path().join("sub/words.txt"),
+            "some words\n".repeat(5000),
+        )
+        .unwrap();
+        let args = EstimateArgs {
+            json: false,
+            bandwidth: 200 << 20,
+            sample: 256 << 20,
+            seed: 1,
+            workers: Some(2),
+            one_file_system: true,
+            plot: None,
+            dir: dir.path().to_owned(),
+        };
+        let found = walk::walk(&args.dir, true).unwrap();
+        let prediction = sample::predict(&found, args.sample, args.seed).unwrap();
+        let estimate = conclude(&args, &found, &prediction, 2);
+        assert_eq!((estimate.files, estimate.sampled), (2, found.raw));
+        assert!(estimate.written.ratio > 1.2, "{estimate:?}");
+        assert!(
+            estimate.settled.stored <= estimate.written.stored,
+            "{estimate:?}"
+        );
+        let text = render(&estimate);
+        assert!(
+            text.contains("as written") && text.contains("interleaved"),
+            "{text}"
+        );
+    }
+}

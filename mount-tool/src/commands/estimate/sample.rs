@@ -1,0 +1,433 @@
+//! Which bytes are encoded on trial, and what follows from them.
+//!
+//! Small directories are encoded as a whole. Otherwise large files give some of their chunks
+//! each, evenly spread from a random one on; of small files, whole ones are drawn with a chance
+//! that is proportional to their size, from a list ordered by kind and size, so that every kind
+//! has its share. What a file or chunk needs beside its bytes is in what it takes.
+
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use shale_layout::{Options, ReadAt};
+use shale_store::trial::{self, Part, Trial, Tried};
+
+use super::walk::{File, Found};
+use crate::failure::{Failure, exit};
+use crate::wait::Progress;
+
+/// As a mount cuts files unless it is told otherwise.
+const CHUNK: u64 = 1 << 20;
+/// Files from this size on are sampled by chunk.
+const LARGE: u64 = 4 << 20;
+/// Raw bytes of a settled part that are encoded, about, and tiles of an array.
+const PART: u64 = 8 << 20;
+const TILES: usize = 16;
+/// Whatever the sample says: machines and moments differ.
+const LEAST_ERROR: f64 = 1.0;
+
+/// What everything would take in one form.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Form {
+    pub(super) stored: u64,
+    pub(super) error_percent: f64,
+    /// Share of the stored bytes that are stored as they are.
+    pub(super) plain_share: f64,
+    pub(super) sampled_raw: u64,
+    pub(super) encode_seconds: f64,
+    pub(super) decode_seconds: f64,
+}
+
+/// Both forms.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Prediction {
+    pub(super) written: Form,
+    pub(super) settled: Form,
+}
+
+/// A file that was drawn, what it stands for, and how much of it is encoded.
+struct Draw<'a> {
+    file: &'a File,
+    /// Bytes that its ratio is taken for.
+    weight: f64,
+    /// Bytes of it to encode.
+    bytes: u64,
+}
+
+/// Sums over all that was drawn.
+#[derive(Default)]
+struct Sum {
+    stored: f64,
+    variance: f64,
+    tried: Tried,
+}
+
+pub(super) fn predict(found: &Found, budget: u64, seed: u64) -> Result<Prediction, Failure> {
+    let mut random = Random(seed);
+    let draws = draw(found, budget, &mut random);
+    let total: u64 = draws.iter().map(|draw| draw.bytes).sum();
+    let mut progress = Progress::of("sampling");
+    let mut trial = Trial::default();
+    let (mut written, mut settled) = (Sum::default(), Sum::default());
+    let mut done = 0;
+    for draw in &draws {
+        let tried = try_file(&mut trial, draw, &mut random);
+        match tried {
+            Ok((as_written, as_settled)) => {
+                written.add(draw, &as_written);
+                settled.add(draw, &as_settled);
+            }
+            Err(shale_store::Error::Io { .. }) => {}
+            Err(e) => return Err(Failure::new(exit::SOFTWARE, e.to_string())),
+        }
+        done += draw.bytes;
+        progress.update(done, total);
+    }
+    if written.tried.raw == 0 {
+        return Err(Failure::new(
+            exit::NO_PERMISSION,
+            "none of the files can be read",
+        ));
+    }
+    Ok(Prediction {
+        written: written.form(),
+        settled: settled.form(),
+    })
+}
+
+impl Sum {
+    fn add(&mut self, draw: &Draw<'_>, ratios: &Ratios) {
+        let mean = ratios.mean();
+        self.stored += mean * draw.weight;
+        if draw.bytes < draw.file.size {
+            self.variance += (ratios.deviation() * draw.weight).powi(2) / ratios.count() as f64;
+        }
+        self.tried.add(&ratios.tried);
+    }
+
+    fn form(&self) -> Form {
+        let tried = &self.tried;
+        Form {
+            stored: self.stored.round() as u64,
+            // Two standard deviations hold 19 of 20 cases.
+            error_percent: (200.0 * self.variance.sqrt() / self.stored.max(1.0)).max(LEAST_ERROR),
+            plain_share: tried.plain as f64 / tried.stored.max(1) as f64,
+            sampled_raw: tried.raw,
+            encode_seconds: tried.encode.as_secs_f64(),
+            decode_seconds: tried.decode.as_secs_f64(),
+        }
+    }
+}
+
+/// Stored by raw bytes of some parts of a file.
+#[derive(Clone, Default)]
+struct Ratios {
+    each: Vec<(f64, f64)>,
+    tried: Tried,
+}
+
+impl Ratios {
+    /// Notes a part of which `weight` bytes are meant.
+    fn add(&mut self, tried: &Tried, weight: f64) {
+        self.each
+            .push((tried.stored as f64 / tried.raw.max(1) as f64, weight));
+        self.tried.add(tried);
+    }
+
+    fn count(&self) -> usize {
+        self.each.len().max(1)
+    }
+
+    fn mean(&self) -> f64 {
+        let all: f64 = self.each.iter().map(|(_, weight)| weight).sum();
+        let sum: f64 = self.each.iter().map(|(ratio, weight)| ratio * weight).sum();
+        if all > 0.0 { sum / all } else { 1.0 }
+    }
+
+    /// Standard deviation of a part; a third of the mean where one part must tell.
+    fn deviation(&self) -> f64 {
+        let mean = self.mean();
+        if self.each.len() < 2 {
+            return mean / 3.0;
+        }
+        let squares: f64 = self
+            .each
+            .iter()
+            .map(|(ratio, _)| (ratio - mean).powi(2))
+            .sum();
+        (squares / (self.each.len() - 1) as f64).sqrt()
+    }
+}
+
+fn draw<'a>(found: &'a Found, budget: u64, random: &mut Random) -> Vec<Draw<'a>> {
+    if found.raw <= budget {
+        let all = found.files.iter().map(|file| Draw {
+            file,
+            weight: file.size as f64,
+            bytes: file.size,
+        });
+        return all.collect();
+    }
+    let rate = budget as f64 / found.raw as f64;
+    let (large, mut small): (Vec<&File>, Vec<&File>) =
+        found.files.iter().partition(|file| file.size >= LARGE);
+    let share = |file: &File| ((file.size as f64 * rate) as u64).max(CHUNK).min(file.size);
+    let mut draws = Vec::new();
+    let each: u64 = large.iter().map(|file| share(file)).sum();
+    if each <= 2 * budget {
+        draws.extend(large.iter().map(|file| Draw {
+            file,
+            weight: file.size as f64,
+            bytes: share(file),
+        }));
+    } else {
+        // Too many to look into each.
+        draws.extend(by_size(&large, budget / CHUNK, CHUNK, random));
+    }
+    small.sort_by_cached_key(|file| (file.path.extension().map(ToOwned::to_owned), file.size));
+    let bytes: u64 = small.iter().map(|file| file.size).sum();
+    let mean = (bytes / small.len().max(1) as u64).max(1);
+    let count = ((bytes as f64 * rate) as u64 / mean).clamp(64, 100_000);
+    if count >= small.len() as u64 {
+        draws.extend(small.iter().map(|file| Draw {
+            file,
+            weight: file.size as f64,
+            bytes: file.size,
+        }));
+    } else {
+        draws.extend(by_size(&small, count, u64::MAX, random));
+    }
+    draws
+}
+
+/// Draws `count` files, the larger the likelier, evenly over the list; each stands for as many
+/// bytes as any other. A file may be drawn several times over, and is encoded once.
+fn by_size<'a>(files: &[&'a File], count: u64, most: u64, random: &mut Random) -> Vec<Draw<'a>> {
+    let total: u64 = files.iter().map(|file| file.size).sum();
+    let step = total as f64 / count.max(1) as f64;
+    let mut next = step * random.unit();
+    let mut at = 0.0;
+    let mut draws = Vec::new();
+    for file in files {
+        at += file.size as f64;
+        let mut times = 0;
+        while next < at {
+            next += step;
+            times += 1;
+        }
+        if times > 0 {
+            draws.push(Draw {
+                file,
+                weight: step * f64::from(times),
+                bytes: file.size.min(most),
+            });
+        }
+    }
+    draws
+}
+
+/// What a file takes as it is written, and settled.
+fn try_file(
+    trial: &mut Trial,
+    draw: &Draw<'_>,
+    random: &mut Random,
+) -> Result<(Ratios, Ratios), shale_store::Error> {
+    let failed = |source| shale_store::Error::Io {
+        action: "read",
+        path: draw.file.path.clone(),
+        source,
+    };
+    let source = Source {
+        file: std::fs::File::open(&draw.file.path).map_err(failed)?,
+        size: draw.file.size,
+    };
+    let written = try_written(trial, &source, draw, random)?;
+    if draw.file.size < trial::SETTLE_MIN {
+        return Ok((written.clone(), written));
+    }
+    let settled = try_settled(trial, &source, draw, random)?;
+    let worth = written.mean() * trial::WORTH_PERCENT as f64 / 100.0;
+    let settled = if settled.mean() < worth {
+        settled
+    } else {
+        written.clone()
+    };
+    Ok((written, settled))
+}
+
+fn try_written(
+    trial: &mut Trial,
+    source: &Source,
+    draw: &Draw<'_>,
+    random: &mut Random,
+) -> Result<Ratios, shale_store::Error> {
+    let advice = shale_fs::foresight::advice(source);
+    let chunks = source.size.div_ceil(CHUNK);
+    let wanted = draw.bytes.div_ceil(CHUNK).clamp(1, chunks);
+    let mut ratios = Ratios::default();
+    let mut buffer = Vec::new();
+    for number in spread(chunks, wanted, random) {
+        let start = number * CHUNK;
+        let len = CHUNK.min(source.size - start);
+        source.fill(start, len, &mut buffer)?;
+        let tried = trial.write(advice.as_deref(), start, &buffer)?;
+        ratios.add(&tried, len as f64);
+    }
+    Ok(ratios)
+}
+
+fn try_settled(
+    trial: &mut Trial,
+    source: &Source,
+    draw: &Draw<'_>,
+    random: &mut Random,
+) -> Result<Ratios, shale_store::Error> {
+    let layout = shale_layout::parse(source, &Options::default());
+    let parts = trial::parts(&shale_fs::foresight::regions(&layout), source.size);
+    let whole = draw.bytes >= source.size;
+    let tiles = if whole { usize::MAX } else { TILES };
+    let wanted = draw.bytes.div_ceil(PART).max(2);
+    let mut ratios = Ratios::default();
+    // By bytes, so that large parts are met more often; each time stands for as many bytes.
+    let step = source.size as f64 / wanted as f64;
+    let mut next = step * random.unit();
+    let mut at = 0.0;
+    for part in &parts {
+        at += part.raw() as f64;
+        let mut weight = 0.0;
+        while next < at {
+            next += step;
+            weight += step;
+        }
+        if whole {
+            weight = part.raw() as f64;
+        }
+        if weight > 0.0 {
+            ratios.add(&try_part(trial, source, part, tiles)?, weight);
+        }
+    }
+    Ok(ratios)
+}
+
+fn try_part(
+    trial: &mut Trial,
+    source: &Source,
+    part: &Part,
+    tiles: usize,
+) -> Result<Tried, shale_store::Error> {
+    trial.settle(part, tiles, |offset, buffer| source.exact(offset, buffer))
+}
+
+/// `wanted` of `count` numbers, evenly spread from a random one on.
+fn spread(count: u64, wanted: u64, random: &mut Random) -> impl Iterator<Item = u64> {
+    let step = count as f64 / wanted.max(1) as f64;
+    let phase = random.unit();
+    (0..wanted).map(move |number| {
+        let at = ((number as f64 + phase) * step) as u64;
+        at.min(count - 1)
+    })
+}
+
+/// A file on any file system.
+struct Source {
+    file: std::fs::File,
+    size: u64,
+}
+
+impl Source {
+    /// What has been cut off meanwhile reads as zeros.
+    fn exact(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        let mut done = 0;
+        while done < buffer.len() {
+            match FileExt::read_at(&self.file, &mut buffer[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        buffer[done..].fill(0);
+        Ok(())
+    }
+
+    fn fill(&self, offset: u64, len: u64, buffer: &mut Vec<u8>) -> Result<(), shale_store::Error> {
+        buffer.resize(len as usize, 0);
+        self.exact(offset, buffer)
+            .map_err(|source| shale_store::Error::Io {
+                action: "read",
+                path: "the sample".into(),
+                source,
+            })
+    }
+}
+
+impl ReadAt for Source {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        FileExt::read_at(&self.file, buf, offset)
+    }
+
+    fn len(&self) -> u64 {
+        self.size
+    }
+}
+
+/// A small generator (SplitMix64): the same seed, the same sample.
+struct Random(u64);
+
+impl Random {
+    /// From 0 up to but not 1.
+    fn unit(&mut self) -> f64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut value = self.0;
+        value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((value ^ (value >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(sizes: &[u64]) -> Found {
+        let files = sizes.iter().enumerate().map(|(number, &size)| File {
+            path: format!("f{number}").into(),
+            size,
+        });
+        Found {
+            files: files.collect(),
+            raw: sizes.iter().sum(),
+            ..Found::default()
+        }
+    }
+
+    #[test]
+    fn weights_add_up_to_everything_and_every_large_file_is_drawn() {
+        let mut sizes = vec![50 << 20, 300 << 20, 5 << 20, 900 << 20];
+        sizes.extend((0..5000).map(|number| 1 + number * 37));
+        let found = found(&sizes);
+        let draws = draw(&found, 64 << 20, &mut Random(3));
+        let weight: f64 = draws.iter().map(|draw| draw.weight).sum();
+        assert!((weight / found.raw as f64 - 1.0).abs() < 0.01, "{weight}");
+        let large = draws.iter().filter(|draw| draw.file.size >= LARGE);
+        assert_eq!(large.count(), 4);
+        let bytes: u64 = draws.iter().map(|draw| draw.bytes).sum();
+        assert!(bytes < 100 << 20, "{bytes}");
+    }
+
+    #[test]
+    fn too_many_large_files_are_drawn_by_size() {
+        let found = found(&vec![LARGE; 10_000]);
+        let draws = draw(&found, 64 << 20, &mut Random(3));
+        assert!((60..=68).contains(&draws.len()), "{}", draws.len());
+    }
+
+    #[test]
+    fn spread_numbers_are_distinct_and_in_range() {
+        for (count, wanted) in [(1, 1), (7, 7), (100, 9), (1_000_000, 3)] {
+            let numbers: Vec<u64> = spread(count, wanted, &mut Random(9)).collect();
+            assert_eq!(numbers.len() as u64, wanted);
+            assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]));
+            assert!(numbers.iter().all(|&number| number < count));
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! What there is below a directory.
+
+use std::collections::HashSet;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::wait::Waiting;
+
+/// A regular file with something in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct File {
+    pub(super) path: PathBuf,
+    pub(super) size: u64,
+}
+
+/// All files, and what was not looked at.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) files: Vec<File>,
+    pub(super) raw: u64,
+    pub(super) skipped: Skipped,
+}
+
+/// What was left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(super) struct Skipped {
+    pub(super) links: u64,
+    pub(super) special: u64,
+    pub(super) unreadable: u64,
+    pub(super) other_file_systems: u64,
+}
+
+impl Skipped {
+    pub(super) fn describe(&self) -> String {
+        let parts = [
+            (self.links, "symbolic links"),
+            (self.special, "devices, sockets and pipes"),
+            (self.unreadable, "that cannot be read"),
+            (self.other_file_systems, "on other file systems"),
+        ];
+        let said = parts
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, what)| format!("{count} {what}"));
+        said.collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// Lists files; a file with several names counts once, symbolic links are not followed.
+pub(super) fn walk(top: &Path, one_file_system: bool) -> Result<Found, Failure> {
+    let _waiting = Waiting::for_(format!("listing {}", top.display()));
+    let metadata = std::fs::metadata(top).map_err(|e| Failure::io("examine", top, &e))?;
+    let device = metadata.dev();
+    let mut found = Found::default();
+    let mut seen = HashSet::new();
+    if metadata.is_file() {
+        std::fs::File::open(top).map_err(|e| Failure::io("open", top, &e))?;
+        found.add(top.to_owned(), &metadata, &mut seen);
+        return Ok(found);
+    }
+    // The top must be readable; below, what is not is counted.
+    let entries = std::fs::read_dir(top).map_err(|e| Failure::io("list", top, &e))?;
+    let mut waiting = vec![entries];
+    while let Some(entries) = waiting.last_mut() {
+        let Some(entry) = entries.next() else {
+            waiting.pop();
+            continue;
+        };
+        let looked = entry.and_then(|entry| Ok((entry.path(), entry.metadata()?)));
+        let Ok((path, metadata)) = looked else {
+            found.skipped.unreadable += 1;
+            continue;
+        };
+        if metadata.is_symlink() {
+            found.skipped.links += 1;
+        } else if one_file_system && metadata.dev() != device {
+            found.skipped.other_file_systems += 1;
+        } else if metadata.is_dir() {
+            match std::fs::read_dir(&path) {
+                Ok(entries) => waiting.push(entries),
+                Err(_) => found.skipped.unreadable += 1,
+            }
+        } else if metadata.is_file() {
+            found.add(path, &metadata, &mut seen);
+        } else {
+            found.skipped.special += 1;
+        }
+    }
+    // The order of a directory is no order; the same sample needs the same.
+    found.files.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(found)
+}
+
+impl Found {
+    fn add(&mut self, path: PathBuf, metadata: &std::fs::Metadata, seen: &mut HashSet<(u64, u64)>) {
+        let twice = metadata.nlink() > 1 && !seen.insert((metadata.dev(), metadata.ino()));
+        if !twice && metadata.len() > 0 {
+            self.raw += metadata.len();
+            self.files.push(File {
+                path,
+                size: metadata.len(),
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_and_pipes_are_left_out_and_second_names_not_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        std::fs::create_dir(at("d")).unwrap();
+        std::fs::write(at("d/b"), "12345").unwrap();
+        std::fs::write(at("a"), "123").unwrap();
+        std::fs::write(at("empty"), "").unwrap();
+        std::fs::hard_link(at("a"), at("d/a")).unwrap();
+        std::os::unix::fs::symlink(dir.path(), at("d/loop")).unwrap();
+        nix::unistd::mkfifo(&at("pipe"), nix::sys::stat::Mode::S_IRUSR).unwrap();
+        let found = walk(dir.path(), true).unwrap();
+        assert_eq!((found.files.len(), found.raw), (2, 8));
+        assert_eq!((found.skipped.links, found.skipped.special), (1, 1));
+        assert!(found.skipped.describe().contains("1 symbolic links"));
+        assert_eq!(walk(&at("a"), false).unwrap().raw, 3);
+        assert!(walk(&at("none"), false).is_err());
+    }
+}
