@@ -77,6 +77,22 @@ fn table() -> Vec<Row> {
             number: Refused("--live 101 LIVE", 64, "1..=100"),
         },
         Row {
+            command: "top",
+            missing: Refused("--once MISSING", 66, "check the path"),
+            outside: Refused("--once EMPTY", 66, "findmnt"),
+            dead: Refused("--once DEAD", 74, died),
+            denied: Denied("--once LIVE", 77, "only root and who mounted"),
+            number: Refused("--interval 0 LIVE", 64, "0.1 to 3600"),
+        },
+        Row {
+            command: "estimate",
+            missing: Refused("MISSING", 66, "check the path"),
+            outside: Not("works on any file system"),
+            dead: Refused("DEAD", 74, died),
+            denied: Denied("CLOSED/file", 77, "ask its owner"),
+            number: Refused("--bandwidth fast FULL", 64, "at least 1M"),
+        },
+        Row {
             command: "layout",
             missing: Refused("MISSING", 66, "check the path"),
             outside: Not("works on any file system"),

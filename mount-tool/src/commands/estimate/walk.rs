@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::attributes::unreadable;
 use crate::failure::Failure;
 use crate::wait::Waiting;
 
@@ -52,17 +53,17 @@ impl Skipped {
 /// Lists files; a file with several names counts once, symbolic links are not followed.
 pub(super) fn walk(top: &Path, one_file_system: bool) -> Result<Found, Failure> {
     let _waiting = Waiting::for_(format!("listing {}", top.display()));
-    let metadata = std::fs::metadata(top).map_err(|e| Failure::io("examine", top, &e))?;
+    let metadata = std::fs::metadata(top).map_err(|e| unreadable(top, &e))?;
     let device = metadata.dev();
     let mut found = Found::default();
     let mut seen = HashSet::new();
     if metadata.is_file() {
-        std::fs::File::open(top).map_err(|e| Failure::io("open", top, &e))?;
+        std::fs::File::open(top).map_err(|e| unreadable(top, &e))?;
         found.add(top.to_owned(), &metadata, &mut seen);
         return Ok(found);
     }
     // The top must be readable; below, what is not is counted.
-    let entries = std::fs::read_dir(top).map_err(|e| Failure::io("list", top, &e))?;
+    let entries = std::fs::read_dir(top).map_err(|e| unreadable(top, &e))?;
     let mut waiting = vec![entries];
     while let Some(entries) = waiting.last_mut() {
         let Some(entry) = entries.next() else {

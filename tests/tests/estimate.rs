@@ -1,0 +1,206 @@
+//! `shale estimate` against the truth: a corpus is predicted, then copied into a mount.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde_json::Value;
+use shale_tests::{
+    Case, Cmd, Context, Need, Outcome, Rng, Suite, ensure, ensure_eq, note, python, script, shale,
+};
+
+fn main() -> ExitCode {
+    Suite::new("estimate")
+        .need(Need::Shale)
+        .need(Need::File(python()))
+        .limit(Duration::from_secs(300))
+        .test("a_whole_corpus_is_predicted_within_a_tenth", whole)
+        .test("a_sample_predicts_within_a_tenth", sampled)
+        .test(
+            "many_small_files_are_predicted_with_what_they_need_besides",
+            small,
+        )
+        .test("what_cannot_be_read_is_left_out_and_said", left_out)
+        .test("throughputs_are_drawn", drawn)
+        .run()
+}
+
+fn corpus(case: &Case) -> Outcome<PathBuf> {
+    let host = case.dir("host")?;
+    Cmd::new(python())
+        .arg(script("settle_corpus.py"))
+        .arg(&host)
+        .ok()?;
+    let words = "the quick brown fox jumps over the lazy dog, and the dog does not care\n";
+    fs::write(host.join("words.txt"), words.repeat(40_000))?;
+    fs::create_dir(host.join("small"))?;
+    write_small(&host.join("small"), 500)?;
+    Ok(host)
+}
+
+/// Files of a few hundred bytes to some KiB, half of them text, half noise.
+fn write_small(dir: &Path, count: u64) -> Outcome {
+    let mut rng = Rng::new(11);
+    for number in 0..count {
+        let len = 100 + rng.below(6000) as usize;
+        let (name, bytes) = if number % 2 == 0 {
+            let line = format!("station {number} temperature {}\n", rng.below(40));
+            (
+                format!("s{number}.txt"),
+                line.repeat(len / line.len() + 1).into_bytes(),
+            )
+        } else {
+            (format!("s{number}.bin"), rng.bytes(len))
+        };
+        fs::write(dir.join(name), bytes)?;
+    }
+    Ok(())
+}
+
+fn estimate(dir: &Path, arguments: &[&str]) -> Outcome<Value> {
+    let text = shale()
+        .args(["estimate", "--json"])
+        .args(arguments)
+        .arg(dir)
+        .ok()?;
+    Ok(serde_json::from_str(&text)?)
+}
+
+/// What to compare. Small files do not settle by themselves, but they do when asked to.
+#[derive(PartialEq)]
+enum Forms {
+    Written,
+    Both,
+}
+
+/// Copies and compares, as written and settled.
+fn compare(case: &Case, host: &Path, estimate: &Value, forms: Forms) -> Outcome {
+    let mut mount = case.mount("fs", &["-o", "settle=off"])?;
+    Cmd::new("cp")
+        .arg("-r")
+        .arg(host)
+        .arg(mount.path().join("copy"))
+        .ok()?;
+    let copy = mount.path().join("copy");
+    sync(&copy)?;
+    let stored = || -> Outcome<f64> {
+        let mut value = [0; 64];
+        let len = rustix::fs::getxattr(&copy, "user.shale.stat.stored", &mut value[..])?;
+        Ok(std::str::from_utf8(&value[..len])?.parse()?)
+    };
+    let check = |form: &str, found: f64| -> Outcome {
+        let expected = estimate[form]["stored"].as_f64().doing("no prediction")?;
+        let off = 100.0 * (expected / found - 1.0);
+        note(format!(
+            "{form}: predicted {expected:.0}, found {found:.0}, {off:+.1} %"
+        ));
+        ensure!(off.abs() < 10.0, "{form}: {off:.1} % off: {estimate:#}");
+        Ok(())
+    };
+    check("written", stored()?)?;
+    if forms == Forms::Both {
+        shale()
+            .args(["settle", "--wait"])
+            .arg(&copy)
+            .limit(Duration::from_secs(200))
+            .ok()?;
+        check("settled", stored()?)?;
+    }
+    mount.unmount()
+}
+
+fn sync(dir: &Path) -> Outcome {
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            sync(&path)?;
+        } else {
+            File::open(&path)?.sync_all()?;
+        }
+    }
+    Ok(())
+}
+
+fn whole(case: &Case) -> Outcome {
+    let host = corpus(case)?;
+    let estimate = estimate(&host, &[])?;
+    ensure_eq!(
+        estimate["sampled"],
+        estimate["raw"],
+        "it is small enough for all of it"
+    );
+    compare(case, &host, &estimate, Forms::Both)
+}
+
+fn sampled(case: &Case) -> Outcome {
+    let host = corpus(case)?;
+    let first = estimate(&host, &["--sample", "16M", "--seed", "3"])?;
+    let (sampled, raw) = (first["sampled"].as_u64(), first["raw"].as_u64());
+    ensure!(sampled < raw, "nothing was left to predict: {first:#}");
+    let again = estimate(&host, &["--sample", "16M", "--seed", "3"])?;
+    ensure_eq!(
+        first["written"]["stored"],
+        again["written"]["stored"],
+        "the same seed"
+    );
+    compare(case, &host, &first, Forms::Both)
+}
+
+fn small(case: &Case) -> Outcome {
+    let host = case.dir("host")?;
+    write_small(&host, 3000)?;
+    let estimate = estimate(&host, &["--sample", "1M"])?;
+    compare(case, &host, &estimate, Forms::Written)
+}
+
+fn left_out(case: &Case) -> Outcome {
+    let host = case.dir("host")?;
+    fs::write(host.join("a"), vec![7; 100_000])?;
+    std::os::unix::fs::symlink("/etc", host.join("link"))?;
+    std::os::unix::fs::symlink(&host, host.join("loop"))?;
+    let found = estimate(&host, &["-x"])?;
+    ensure_eq!(found["files"], 1, "files");
+    ensure_eq!(found["skipped"]["links"], 2, "links");
+    let text = shale().arg("estimate").arg(&host).ok()?;
+    ensure!(text.contains("left out: 2 symbolic links"), "{text}");
+    let empty = case.dir("empty")?;
+    let refused = shale().arg("estimate").arg(&empty).run()?.status_is(66)?;
+    ensure_eq!(refused.stderr.lines().count(), 1, "{}", refused.stderr);
+    shale()
+        .arg("estimate")
+        .arg(host.join("none"))
+        .run()?
+        .status_is(66)?;
+    shale()
+        .args(["estimate", "--bandwidth", "fast"])
+        .arg(&host)
+        .run()?
+        .status_is(64)?;
+    Ok(())
+}
+
+fn drawn(case: &Case) -> Outcome {
+    let host = case.dir("host")?;
+    fs::write(host.join("a"), Rng::new(2).bytes(3_000_000))?;
+    let plot = case.work().join("plot.svg");
+    let plot_text = plot.to_string_lossy().into_owned();
+    let found = estimate(&host, &["--bandwidth", "100M", "--plot", &plot_text])?;
+    let base = found["written"]["write"]["base"]
+        .as_f64()
+        .doing("no model")?;
+    ensure!((base / (100 << 20) as f64 - 1.0).abs() < 0.01, "{found:#}");
+    let check = "import sys, xml.etree.ElementTree as e; e.parse(sys.argv[1])";
+    Cmd::new(python()).args(["-c", check]).arg(&plot).ok()?;
+    let nowhere = case
+        .work()
+        .join("none/plot.svg")
+        .to_string_lossy()
+        .into_owned();
+    shale()
+        .args(["estimate", "--plot", &nowhere])
+        .arg(&host)
+        .run()?
+        .status_is(73)?;
+    Ok(())
+}
