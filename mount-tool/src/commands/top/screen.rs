@@ -88,9 +88,7 @@ fn figures(view: &View<'_>, area: Rect, buffer: &mut Buffer) {
     let hits = rates
         .hits
         .map_or_else(|| "-".to_owned(), |hits| format!("{:.0} %", hits * 100.0));
-    let latency = rates
-        .latency
-        .map_or_else(|| "-".to_owned(), |seconds| duration(seconds));
+    let latency = rates.latency.map_or_else(|| "-".to_owned(), duration);
     let settle = match &live.settle.current {
         Some(path) => format!(
             "{:>12}  {}",
