@@ -1,5 +1,6 @@
 # make demo   build, mount, write, read back, compare, unmount (KEEP=1 leaves it mounted)
 # make test   everything: set-up, checks, unit and end-to-end tests, a summary at the end
+# make torture  crashes, losses of power and damage for HOURS=1
 # make install [PREFIX=/usr/local] [DESTDIR=]   the command, the mount helpers, the unit, manual
 #             pages and completions; make uninstall takes them away again
 # make deb    a Debian package in target/
@@ -26,7 +27,7 @@ FISHDIR ?= $(PREFIX)/share/fish/vendor_completions.d
 HELPERS := mount.shale mount.fuse.shale umount.shale umount.fuse.shale
 GENERATED := $(TARGET)/generated
 
-.PHONY: all build demo test setup check unit e2e bench bench-codec bench-docs \
+.PHONY: all build demo test setup check unit e2e torture bench bench-codec bench-docs \
 	fuzz-codec fuzz-layout miri-codec clean generated install uninstall deb
 
 all: build
@@ -97,6 +98,10 @@ bench: build
 # One workload: make bench-stream, bench-shared, bench-settle, ... (bench/README.md lists them).
 bench-%: build
 	SHALE_BIN="$(abspath $(SHALE))" bench/run.sh $*
+
+# Crashes, losses of power and damage for as long as asked: make torture HOURS=2
+torture: build setup
+	@tests/scripts/torture.sh
 
 # The codec beside its peers, as a table; wants a quiet machine.
 bench-codec:

@@ -13,7 +13,9 @@ use std::time::Duration;
 
 use shale_backing::faults::{FaultDisk, Left, Tear};
 use shale_store::fsck::{FsckOptions, fsck};
-use shale_tests::{Case, Failure, Need, Outcome, Rng, Suite, ensure, is_long, note, rounds, seed};
+use shale_tests::{
+    Case, Failure, Need, Outcome, Rng, Suite, ensure, is_long, note, rounds, seed, tally,
+};
 
 use life::{Life, Witness};
 
@@ -100,10 +102,10 @@ fn at_steps(case: &Case, life: &Life, last: u64) -> Outcome {
         let some = &lefts[(step % 4) as usize..][..1];
         lose_power(work, life, step, if is_long() { &lefts } else { some })?;
     }
-    note(format!(
-        "power lost at each of {} steps",
-        whole + 10 - first
-    ));
+    let steps = whole + 10 - first;
+    note(format!("power lost at each of {steps} steps"));
+    let outcomes = if is_long() { 4 * steps } else { steps };
+    tally("power lost, each step in turn", outcomes, outcomes, 0);
     Ok(())
 }
 
@@ -121,6 +123,7 @@ fn at_random_in_long_lives(case: &Case) -> Outcome {
         lives += 1;
     }
     note(format!("power lost in {lives} long lives"));
+    tally("power lost, long lives", 3 * lives, 3 * lives, 0);
     Ok(())
 }
 
@@ -160,5 +163,6 @@ fn after_any_single_failure(case: &Case) -> Outcome {
         }
     }
     note(format!("{failures} steps failed, one in each life"));
+    tally("single failing steps", failures, failures, 0);
     Ok(())
 }

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# The randomised suites for as long as asked, then a table of it in docs/reliability.md.
+#   HOURS=2 torture.sh        SHALE_TEST_SEED=N repeats the work of a run
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+results=$PWD/target/torture-results
+rm -rf "$results"
+mkdir -p "$results"
+export SHALE_TEST_RESULTS=$results
+cargo=${CARGO:-cargo}
+suites="power_loss crash tamper model damage settle fsx"
+# Tests that go on until their time is up: three, three, one and two of the suites above.
+randomised=9
+export SHALE_TEST_SECONDS=${SECONDS_EACH:-$(awk -v hours="${HOURS:-1}" -v n=$randomised 'BEGIN { printf "%d", hours * 3600 / n }')}
+begun=$SECONDS
+failed=0
+for suite in $suites; do
+    $cargo test -p shale-tests --locked --test "$suite" || failed=1
+done
+python=.cache/venv/bin/python
+[ -x $python ] || python=python3
+$python tests/scripts/reliability.py "$results" $((SECONDS - begun)) docs/reliability.md || failed=1
+exit $failed
