@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use shale_tests::{
-    Case, Cmd, Context, Need, Outcome, Rng, Suite, binary, ensure, ensure_eq, shale,
+    Case, Cmd, Context, Need, Outcome, Rng, Suite, alive, binary, ensure, ensure_eq, shale,
 };
 
 fn main() -> ExitCode {
@@ -107,8 +107,17 @@ impl Terminal {
 }
 
 impl Drop for Terminal {
+    /// The server and what runs in it end a moment after `kill-server` has returned.
     fn drop(&mut self) {
+        let list = ["list-panes", "-F", "#{pid} #{pane_pid}"];
+        let pids = self.tmux().args(list).ok().unwrap_or_default();
         let _ = self.tmux().arg("kill-server").run();
+        let deadline = Instant::now() + Duration::from_secs(30);
+        for pid in pids.split_whitespace().filter_map(|pid| pid.parse().ok()) {
+            while alive(pid) && Instant::now() < deadline {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
     }
 }
 
