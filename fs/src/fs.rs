@@ -10,6 +10,7 @@ use shale_store::index::schema::{Inode, Time};
 use shale_store::{File, Store};
 
 use crate::counters::Counters;
+use crate::policy::{Defaults, Followed, Policies};
 use crate::understanding::Understanding;
 use crate::variables::Surveys;
 use crate::{Error, settler};
@@ -18,7 +19,6 @@ use crate::{Error, settler};
 #[derive(Debug)]
 pub struct Fs {
     pub(crate) store: Store,
-    chunk_shift: u8,
     /// Inodes that lost their last name while the kernel may still refer to them.
     orphans: Mutex<HashSet<u64>>,
     /// Open handles that may write, by inode.
@@ -27,6 +27,7 @@ pub struct Fs {
     pub(crate) understanding: Understanding,
     pub(crate) counters: Counters,
     pub(crate) surveys: Surveys,
+    pub(crate) policies: Policies,
 }
 
 /// Who asks.
@@ -77,12 +78,20 @@ pub struct Handle {
     pub(crate) file: Arc<File>,
     /// The last failure of writing behind that this handle has reported.
     seen: AtomicU64,
+    /// It may write.
+    pub(crate) writes: bool,
+    pub(crate) policy: Followed,
 }
 
 impl Handle {
-    pub(crate) fn new(file: Arc<File>) -> Self {
+    pub(crate) fn new(file: Arc<File>, writes: bool) -> Self {
         let seen = AtomicU64::new(file.failure().seq);
-        Self { file, seen }
+        Self {
+            file,
+            seen,
+            writes,
+            policy: Followed::default(),
+        }
     }
 
     pub(crate) fn ino(&self) -> u64 {
@@ -100,12 +109,12 @@ impl Handle {
 }
 
 impl Fs {
-    /// A file system over a store; new files get chunks of `chunk` bytes.
+    /// A file system over a store; `defaults` hold where no policy is set.
     #[must_use]
-    pub fn new(store: Store, chunk: u32) -> Self {
+    pub fn new(store: Store, defaults: Defaults) -> Self {
         Self {
             store,
-            chunk_shift: chunk.ilog2() as u8,
+            policies: Policies::new(defaults),
             orphans: Mutex::default(),
             writers: Mutex::default(),
             settling: settler::Control::default(),
@@ -145,10 +154,6 @@ impl Fs {
 
     pub(crate) fn namespace(&self) -> &Namespace {
         self.store.namespace()
-    }
-
-    pub(crate) fn chunk_shift(&self) -> u8 {
-        self.chunk_shift
     }
 
     pub(crate) fn attr(&self, inode: Inode) -> Attr {

@@ -72,8 +72,8 @@ impl Wire {
         })
     }
 
-    fn keep(&self, handle: Handle, flags: i32) -> FileHandle {
-        if may_write(flags) {
+    fn keep(&self, handle: Handle) -> FileHandle {
+        if handle.writes {
             self.fs.begin_writer(handle.ino());
         }
         let number = self.next_handle.fetch_add(1, Ordering::Relaxed);
@@ -409,8 +409,10 @@ impl Filesystem for Wire {
     }
 
     fn open(&self, _req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        match run(&self.fs, Op::Open, ino, || self.fs.open(ino.0)) {
-            Ok(handle) => reply.opened(self.keep(handle, flags.0), self.open_flags()),
+        match run(&self.fs, Op::Open, ino, || {
+            self.fs.open(ino.0, may_write(flags.0))
+        }) {
+            Ok(handle) => reply.opened(self.keep(handle), self.open_flags()),
             Err(errno) => reply.error(errno),
         }
     }
@@ -426,15 +428,21 @@ impl Filesystem for Wire {
         reply: ReplyCreate,
     ) {
         let made = run(&self.fs, Op::Create, parent, || {
-            self.fs
-                .create(&caller(req), parent.0, name.as_bytes(), mode, umask)
+            self.fs.create(
+                &caller(req),
+                parent.0,
+                name.as_bytes(),
+                mode,
+                umask,
+                may_write(flags),
+            )
         });
         match made {
             Ok((attr, handle)) => reply.created(
                 &ENTRY_TTL,
                 &wire_attr(&attr),
                 GENERATION,
-                self.keep(handle, flags),
+                self.keep(handle),
                 self.open_flags(),
             ),
             Err(errno) => reply.error(errno),
@@ -476,13 +484,28 @@ impl Filesystem for Wire {
         reply: ReplyWrite,
     ) {
         let kill = write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID);
-        match run(&self.fs, Op::Write, ino, || {
+        let from_cache = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
+        let written = run(&self.fs, Op::Write, ino, || {
+            let handle = self.handle(fh)?;
             // Without the write-back cache these are pages of mappings, whose times are ours.
-            let cached = self.kernel_times && write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
-            self.fs
-                .write(&*self.handle(fh)?, offset, data, kill, cached)
-        }) {
-            Ok(()) => reply.written(data.len() as u32),
+            let cached = self.kernel_times && from_cache;
+            self.fs.write(&handle, offset, data, kill, cached)?;
+            // Nobody waits for what the cache sends; closing the file does.
+            let sync = !from_cache && self.fs.wants_sync(&handle)?;
+            Ok(sync.then_some(handle))
+        });
+        let len = data.len() as u32;
+        match written {
+            Ok(None) => reply.written(len),
+            Ok(Some(handle)) => {
+                let fs = Arc::clone(&self.fs);
+                self.syncers.run(
+                    move || match run(&fs, Op::Write, ino, || fs.fsync(&handle)) {
+                        Ok(()) => reply.written(len),
+                        Err(errno) => reply.error(errno),
+                    },
+                );
+            }
             Err(errno) => reply.error(errno),
         }
     }
@@ -495,12 +518,22 @@ impl Filesystem for Wire {
         _lock_owner: LockOwner,
         reply: ReplyEmpty,
     ) {
-        empty!(
-            reply,
-            run(&self.fs, Op::Flush, ino, || self
-                .fs
-                .flush(&*self.handle(fh)?))
-        );
+        let flushed = run(&self.fs, Op::Flush, ino, || {
+            let handle = self.handle(fh)?;
+            if self.fs.wants_sync(&handle)? {
+                return Ok(Some(handle));
+            }
+            self.fs.flush(&handle).map(|()| None)
+        });
+        match flushed {
+            Ok(None) => reply.ok(),
+            Ok(Some(handle)) => {
+                let fs = Arc::clone(&self.fs);
+                self.syncers
+                    .run(move || empty!(reply, run(&fs, Op::Flush, ino, || fs.fsync(&handle))));
+            }
+            Err(errno) => reply.error(errno),
+        }
     }
 
     fn release(

@@ -4,7 +4,8 @@
 //! mount      a mount and its end
 //! fuse       FUSE requests to operations: decode, call, reply
 //! ops/       one file for each operation, free of FUSE
-//! attr acl xattr   what operations share
+//! policy     what is asked of directories and files, and what holds for them
+//! settler    the background pass
 //! ```
 
 mod acl;
@@ -18,6 +19,7 @@ pub mod metrics;
 mod mount;
 mod ops;
 pub mod options;
+pub mod policy;
 mod regions;
 mod settler;
 mod syncers;

@@ -10,6 +10,7 @@ use shale_store::{Effort, Store, StoreOptions};
 
 use crate::fuse::Wire;
 use crate::metrics::{Bound, Server};
+use crate::policy::Defaults;
 use crate::{Error, Fs, MountOptions};
 
 /// Threads that serve requests, per core and at least.
@@ -71,7 +72,11 @@ pub fn mount(options: &MountOptions) -> Result<Mounted, Error> {
             kernel_cache: !options.direct_io,
         },
     )?;
-    let fs = Arc::new(Fs::new(store, options.chunk));
+    let defaults = Defaults {
+        chunk: options.chunk,
+        quiet: options.settling.quiet,
+    };
+    let fs = Arc::new(Fs::new(store, defaults));
     let started = start(Arc::clone(&fs), options);
     match started {
         Ok((session, settler)) => Ok(Mounted {

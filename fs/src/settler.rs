@@ -1,6 +1,6 @@
 //! The background pass: finds quiet files, understands them, settles them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use parking_lot::{Condvar, Mutex};
 use shale_backing::{Priority, set_priority};
 use shale_layout::ReadAt;
 use shale_store::index::schema::{Phase, Time};
-use shale_store::{File, SettleOptions, Settled, Store};
+use shale_store::{File, SettleOptions, Settled, Store, tried};
 
 use crate::error::refused;
 use crate::{Error, Fs, regions};
@@ -39,6 +39,8 @@ const BUSY_RATE: f64 = 20e6;
 const LOOK: Duration = Duration::from_millis(50);
 /// However busy the others are, it goes on after this time.
 const MAX_PAUSE: Duration = Duration::from_secs(2);
+/// After looking through all files, it rests so many times as long as that took.
+const REST: u32 = 20;
 
 /// How files are settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,12 +60,23 @@ pub(crate) struct Control {
     wake: Condvar,
     /// Bytes that programs have read and written.
     traffic: AtomicU64,
+    /// Raw bytes of the current file that have been worked on.
+    done: AtomicU64,
+}
+
+/// What somebody asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Request {
+    /// Settle it, if it is not settled.
+    Settle,
+    /// Encode all of it anew, by the policy that holds now.
+    Rewrite,
 }
 
 #[derive(Debug, Default)]
 struct State {
     stop: bool,
-    requested: BTreeSet<u64>,
+    requested: BTreeMap<u64, Request>,
     current: Option<u64>,
 }
 
@@ -74,7 +87,7 @@ impl Control {
 
     /// What to do next, after a pause if there was nothing; `None` to end. A request is preferred
     /// to the list.
-    fn next(&self, pause: bool) -> Option<Option<u64>> {
+    fn next(&self, pause: bool) -> Option<Option<(u64, Request)>> {
         let mut state = self.state.lock();
         if pause && !state.stop && state.requested.is_empty() {
             self.wake.wait_for(&mut state, TICK);
@@ -82,9 +95,10 @@ impl Control {
         if state.stop {
             return None;
         }
-        let ino = state.requested.pop_first();
-        state.current = ino;
-        Some(ino)
+        let asked = state.requested.pop_first();
+        state.current = asked.map(|(ino, _)| ino);
+        self.done.store(0, Ordering::Relaxed);
+        Some(asked)
     }
 
     fn is_stopped(&self) -> bool {
@@ -94,8 +108,11 @@ impl Control {
 
 impl Fs {
     /// Asks for a file to be settled soon.
-    pub(crate) fn request_settle(&self, ino: u64) {
-        self.settling.state.lock().requested.insert(ino);
+    pub(crate) fn request_settle(&self, ino: u64, request: Request) {
+        let mut state = self.settling.state.lock();
+        let asked = state.requested.entry(ino).or_insert(request);
+        *asked = request.max(*asked);
+        drop(state);
         self.settling.wake.notify_all();
     }
 
@@ -105,10 +122,19 @@ impl Fs {
         (state.current, state.requested.len() as u64)
     }
 
+    /// Raw bytes of a file that have been worked on, while it is being settled.
+    pub(crate) fn settled_so_far(&self, ino: u64) -> u64 {
+        if self.settling.state.lock().current == Some(ino) {
+            self.settling.done.load(Ordering::Relaxed)
+        } else {
+            0
+        }
+    }
+
     /// Whether a file is being settled or going to be because somebody asked for it.
     pub(crate) fn is_settling(&self, ino: u64) -> bool {
         let state = self.settling.state.lock();
-        state.current == Some(ino) || state.requested.contains(&ino)
+        state.current == Some(ino) || state.requested.contains_key(&ino)
     }
 
     /// Starts the background pass.
@@ -124,9 +150,9 @@ impl Fs {
         self.settling.wake.notify_all();
     }
 
-    fn settle(&self, ino: u64, how: &Settling, requested: bool) -> Result<Settled, Error> {
+    fn settle(&self, ino: u64, how: &Settling, request: Option<Request>) -> Result<Settled, Error> {
         let file = self.store.file(ino)?;
-        let result = self.settle_file(&file, how, requested);
+        let result = self.settle_file(&file, how, request);
         self.store.close(file);
         result
     }
@@ -135,14 +161,23 @@ impl Fs {
         &self,
         file: &Arc<File>,
         how: &Settling,
-        requested: bool,
+        request: Option<Request>,
     ) -> Result<Settled, Error> {
-        if requested {
+        if request.is_some() {
             self.store.sync(file)?;
         }
-        match self.namespace().inode(file.ino())?.phase {
-            Phase::Settled | Phase::Hard => return Ok(Settled::default()),
-            Phase::Fresh | Phase::Loose => {}
+        let inode = self.namespace().inode(file.ino())?;
+        let policy = self.policy_of(&inode)?;
+        let rewrite = request == Some(Request::Rewrite);
+        match inode.phase {
+            _ if rewrite => {}
+            Phase::Settled => return Ok(Settled::default()),
+            Phase::Hard(with) if with == tried(policy.settle) => return Ok(Settled::default()),
+            Phase::Hard(_) | Phase::Fresh | Phase::Loose => {}
+        }
+        if rewrite && !self.store.set_chunk(file, policy.chunk_shift)? {
+            // It is being written again.
+            return refused(libc::EBUSY);
         }
         let source = Source {
             store: &self.store,
@@ -153,8 +188,7 @@ impl Fs {
             control: &self.settling,
             rate: how.rate,
             begun: Instant::now(),
-            done: AtomicU64::new(0),
-            patient: !requested,
+            patient: request.is_none(),
             seen: Mutex::new((
                 Instant::now(),
                 self.settling.traffic.load(Ordering::Relaxed),
@@ -162,7 +196,9 @@ impl Fs {
         };
         let options = SettleOptions {
             workers: how.workers,
-            force: false,
+            effort: policy.settle,
+            force: rewrite,
+            anew: rewrite,
             pace: &|bytes| governor.pace(bytes),
         };
         Ok(self.store.settle(file, &regions::of(&layout), &options)?)
@@ -195,7 +231,6 @@ struct Governor<'a> {
     control: &'a Control,
     rate: u64,
     begun: Instant,
-    done: AtomicU64,
     /// Wait for programs to be quiet.
     patient: bool,
     /// When it looked at the traffic last, and what that was.
@@ -205,7 +240,7 @@ struct Governor<'a> {
 impl Governor<'_> {
     /// Waits; `false` to end.
     fn pace(&self, bytes: u64) -> bool {
-        let done = self.done.fetch_add(bytes, Ordering::Relaxed);
+        let done = self.control.done.fetch_add(bytes, Ordering::Relaxed);
         let due = Duration::from_secs_f64(done as f64 / self.rate.max(1) as f64);
         while self.begun.elapsed() < due && !self.control.is_stopped() {
             std::thread::sleep((due - self.begun.elapsed().min(due)).min(LOOK));
@@ -229,103 +264,177 @@ impl Governor<'_> {
     }
 }
 
+/// The thread, between one file and the next.
+struct Sweeper<'a> {
+    fs: &'a Fs,
+    how: &'a Settling,
+    failed: HashMap<u64, Instant>,
+    /// Where to go on among the loose files; 0 at the end of the list.
+    cursor: u64,
+    /// The generation of the policies in which the hard files were looked through.
+    policies: u64,
+    /// Time that looking through the lists has taken since they were begun.
+    looked: Duration,
+    /// When to begin them again.
+    resume: Instant,
+}
+
 fn work(fs: &Fs, how: &Settling) {
     set_priority(Priority::Idle);
-    let mut failed: HashMap<u64, Instant> = HashMap::new();
-    let mut cursor = 0;
+    let mut sweeper = Sweeper {
+        fs,
+        how,
+        failed: HashMap::new(),
+        cursor: 0,
+        policies: 0,
+        looked: Duration::ZERO,
+        resume: Instant::now(),
+    };
     let mut pause = true;
     while let Some(requested) = fs.settling.next(pause) {
-        if let Some(ino) = requested {
-            attempt(fs, ino, how, true, &mut failed);
-        } else if let Some(quiet) = how.quiet {
-            let found = sweep(fs, how, quiet, &mut cursor, &mut failed);
-            pause = !found && cursor == 0;
-        }
+        pause = match requested {
+            Some((ino, request)) => {
+                sweeper.attempt(ino, Some(request));
+                false
+            }
+            None if Instant::now() < sweeper.resume => true,
+            None => !sweeper.sweep(),
+        };
         fs.settling.state.lock().current = None;
     }
 }
 
-/// Settles what is quiet among some loose files from `cursor` on, which is moved to where to go
-/// on, or to 0 at the end of the list. Returns whether there was anything to settle.
-fn sweep(
-    fs: &Fs,
-    how: &Settling,
-    quiet: Duration,
-    cursor: &mut u64,
-    failed: &mut HashMap<u64, Instant>,
-) -> bool {
-    let batch = match fs.namespace().loose(*cursor, BATCH) {
-        Ok(batch) => batch,
-        Err(e) => {
-            tracing::warn!("the list of files to settle cannot be read: {e}");
-            *cursor = 0;
-            return false;
+impl Sweeper<'_> {
+    /// Settles what is quiet among some loose files. Returns whether there is more to do now.
+    fn sweep(&mut self) -> bool {
+        let fs = self.fs;
+        let batch = match fs.namespace().loose(self.cursor, BATCH) {
+            Ok(batch) => batch,
+            Err(e) => {
+                tracing::warn!("the list of files to settle cannot be read: {e}");
+                self.cursor = 0;
+                return false;
+            }
+        };
+        let mut found = false;
+        self.failed.retain(|_, since| since.elapsed() < RETRY);
+        for &ino in &batch {
+            let waiting = !fs.settling.state.lock().requested.is_empty();
+            if fs.settling.is_stopped() || waiting {
+                self.cursor = ino;
+                return true;
+            }
+            let begun = Instant::now();
+            let quiet = !self.failed.contains_key(&ino) && is_quiet(fs, ino);
+            self.looked += begun.elapsed();
+            if quiet {
+                fs.settling.state.lock().current = Some(ino);
+                fs.settling.done.store(0, Ordering::Relaxed);
+                self.attempt(ino, None);
+                found = true;
+            }
         }
-    };
-    let mut found = false;
-    failed.retain(|_, since| since.elapsed() < RETRY);
-    for &ino in &batch {
-        let waiting = !fs.settling.state.lock().requested.is_empty();
-        if fs.settling.is_stopped() || waiting {
-            *cursor = ino;
+        if let Some(last) = batch.last().filter(|_| batch.len() == BATCH) {
+            self.cursor = last + 1;
             return true;
         }
-        if !failed.contains_key(&ino) && is_quiet(fs, ino, quiet) {
-            fs.settling.state.lock().current = Some(ino);
-            attempt(fs, ino, how, false, failed);
-            found = true;
+        self.cursor = 0;
+        self.loosen_hard();
+        self.resume = Instant::now() + std::mem::take(&mut self.looked) * REST;
+        found
+    }
+
+    /// Files that were not worth settling may be so under another policy.
+    fn loosen_hard(&mut self) {
+        let generation = self.fs.policies.generation();
+        if self.policies == generation {
+            return;
+        }
+        let begun = Instant::now();
+        match self.fs.loosen_hard() {
+            Ok(()) => self.policies = generation,
+            Err(e) => tracing::warn!("files that are not settled cannot be looked through: {e}"),
+        }
+        self.looked += begun.elapsed();
+    }
+
+    fn attempt(&mut self, ino: u64, request: Option<Request>) {
+        let fs = self.fs;
+        if fs.has_writers(ino) {
+            return;
+        }
+        let settled = catch_unwind(AssertUnwindSafe(|| fs.settle(ino, self.how, request)));
+        let settled = settled.unwrap_or_else(|_| {
+            tracing::error!(inode = ino, "settling panicked; please report this");
+            refused(libc::EIO)
+        });
+        match settled {
+            Ok(done) => {
+                tracing::info!(inode = ino, ?done, "settled");
+                let counters = &fs.counters.settle;
+                counters.raw.add(done.raw);
+                counters.before.add(done.before);
+                counters.after.add(done.after);
+                if done.stopped || done.void > 0 {
+                    counters.failed.one();
+                    self.failed.insert(ino, Instant::now());
+                } else if done.hard {
+                    counters.hard.one();
+                } else if done.raw > 0 {
+                    counters.files.one();
+                }
+            }
+            Err(e) if e.errno() == libc::ENOENT => {}
+            Err(e) => {
+                tracing::warn!(inode = ino, "settling failed and is put off: {e}");
+                fs.counters.settle.failed.one();
+                self.failed.insert(ino, Instant::now());
+            }
         }
     }
-    *cursor = match batch.last() {
-        Some(last) if batch.len() == BATCH => last + 1,
-        _ => 0,
-    };
-    found
 }
 
-fn is_quiet(fs: &Fs, ino: u64, quiet: Duration) -> bool {
+impl Fs {
+    /// Puts those hard files among the loose ones that would be settled otherwise than it was
+    /// tried.
+    fn loosen_hard(&self) -> Result<(), Error> {
+        let mut from = 0;
+        loop {
+            let batch = self.namespace().hard(from, BATCH)?;
+            for &ino in &batch {
+                if self.settling.is_stopped() {
+                    return Ok(());
+                }
+                let Ok(inode) = self.namespace().inode(ino) else {
+                    continue;
+                };
+                let settle = self.policy_of(&inode)?.settle;
+                if matches!(inode.phase, Phase::Hard(with) if with != tried(settle)) {
+                    let file = self.store.file(ino)?;
+                    let loosened = self.store.loosen(&file);
+                    self.store.close(file);
+                    loosened?;
+                }
+            }
+            match batch.last() {
+                Some(last) if batch.len() == BATCH => from = last + 1,
+                _ => return Ok(()),
+            }
+        }
+    }
+}
+
+fn is_quiet(fs: &Fs, ino: u64) -> bool {
     let Ok(inode) = fs.namespace().inode(ino) else {
+        return false;
+    };
+    if inode.nlink == 0 || inode.phase != Phase::Loose {
+        return false;
+    }
+    let Ok(Some(quiet)) = fs.policy_of(&inode).map(|policy| policy.quiet) else {
         return false;
     };
     // Programs cannot set this time.
     let age = Time::now().secs.saturating_sub(inode.ctime.secs);
-    inode.nlink > 0
-        && inode.phase == Phase::Loose
-        && age >= quiet.as_secs() as i64
-        && !fs.has_writers(ino)
-        && !fs.store.is_dirty(ino)
-}
-
-fn attempt(fs: &Fs, ino: u64, how: &Settling, requested: bool, failed: &mut HashMap<u64, Instant>) {
-    if fs.has_writers(ino) {
-        return;
-    }
-    let settled = catch_unwind(AssertUnwindSafe(|| fs.settle(ino, how, requested)));
-    let settled = settled.unwrap_or_else(|_| {
-        tracing::error!(inode = ino, "settling panicked; please report this");
-        refused(libc::EIO)
-    });
-    match settled {
-        Ok(done) => {
-            tracing::info!(inode = ino, ?done, "settled");
-            let counters = &fs.counters.settle;
-            counters.raw.add(done.raw);
-            counters.before.add(done.before);
-            counters.after.add(done.after);
-            if done.stopped || done.void > 0 {
-                counters.failed.one();
-                failed.insert(ino, Instant::now());
-            } else if done.hard {
-                counters.hard.one();
-            } else if done.raw > 0 {
-                counters.files.one();
-            }
-        }
-        Err(e) if e.errno() == libc::ENOENT => {}
-        Err(e) => {
-            tracing::warn!(inode = ino, "settling failed and is put off: {e}");
-            fs.counters.settle.failed.one();
-            failed.insert(ino, Instant::now());
-        }
-    }
+    age >= quiet.as_secs() as i64 && !fs.has_writers(ino) && !fs.store.is_dirty(ino)
 }

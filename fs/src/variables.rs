@@ -98,7 +98,7 @@ impl Fs {
             inode.ctime.secs,
             inode.ctime.nanos,
         );
-        (ino, inode.size, inode.stored, times, inode.phase as u8).hash(&mut hasher);
+        (ino, inode.size, inode.stored, times, inode.phase).hash(&mut hasher);
         let id = hasher.finish();
         let known = |survey: &Arc<Survey>| survey.ino == ino && survey.id == id;
         let last = self.surveys.last.lock().clone().filter(known);

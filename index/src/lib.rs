@@ -22,5 +22,5 @@ pub use error::Error;
 pub use kv::Kv;
 pub use namespace::{
     AttrChange, DataCommit, DirEntry, MapChange, NAME_MAX, Namespace, NewNode, ROOT, Removed,
-    RenameMode, XattrMode, commit_records,
+    RenameMode, Xattr, XattrMode, commit_records,
 };

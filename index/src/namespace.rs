@@ -11,7 +11,7 @@ mod readdir;
 mod remove;
 mod rename;
 
-pub use attr::{AttrChange, XattrMode};
+pub use attr::{AttrChange, Xattr, XattrMode};
 pub use create::NewNode;
 pub use data::{DataCommit, MapChange, commit_records};
 pub use readdir::DirEntry;
@@ -241,6 +241,19 @@ impl Namespace {
         Ok(found
             .iter()
             .filter_map(|(key, _)| keys::loose_of(key))
+            .collect())
+    }
+
+    /// Up to `limit` hard files from an inode number on.
+    ///
+    /// # Errors
+    /// When the engine fails.
+    pub fn hard(&self, from: u64, limit: usize) -> Result<Vec<u64>, Error> {
+        let (start, end) = keys::hard_from(from);
+        let found = self.kv.range(&start, &end, limit)?;
+        Ok(found
+            .iter()
+            .filter_map(|(key, _)| keys::hard_of(key))
             .collect())
     }
 

@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
+use shale_codec::Effort;
 use shale_index::extent::Extent;
 use shale_index::schema::{Inode, Time};
 
@@ -19,7 +21,10 @@ use crate::segs::Segs;
 #[derive(Debug)]
 pub struct File {
     pub(crate) ino: u64,
-    chunk_shift: u8,
+    /// Changes only under the lock of the state, and while no chunk is in memory.
+    chunk_shift: AtomicU8,
+    /// How what is written from now on is encoded; as the store does by itself when not told.
+    effort: Mutex<Option<Effort>>,
     pub(crate) state: Mutex<FileState>,
     /// Signalled whenever a chunk leaves the pipeline.
     pub(crate) moved: Condvar,
@@ -114,7 +119,8 @@ impl File {
     pub(crate) fn new(inode: &Inode) -> Self {
         Self {
             ino: inode.ino,
-            chunk_shift: inode.chunk_shift,
+            chunk_shift: AtomicU8::new(inode.chunk_shift),
+            effort: Mutex::new(None),
             state: Mutex::new(FileState {
                 size: inode.size,
                 committed_size: inode.size,
@@ -150,6 +156,15 @@ impl File {
         self.activity.note_written(bytes as u64);
     }
 
+    /// Tells how what is written from now on is encoded.
+    pub fn set_effort(&self, effort: Effort) {
+        *self.effort.lock() = Some(effort);
+    }
+
+    pub(crate) fn effort(&self) -> Option<Effort> {
+        *self.effort.lock()
+    }
+
     /// Its inode number.
     #[must_use]
     pub fn ino(&self) -> u64 {
@@ -168,16 +183,26 @@ impl File {
         self.state.lock().failure
     }
 
+    pub(crate) fn chunk_shift(&self) -> u8 {
+        self.chunk_shift.load(Ordering::Relaxed)
+    }
+
+    /// The caller has the state locked and has seen that no chunk is in memory.
+    pub(crate) fn set_chunk_shift(&self, shift: u8) {
+        self.chunk_shift.store(shift, Ordering::Relaxed);
+    }
+
     pub(crate) fn chunk_len(&self) -> u64 {
-        1 << self.chunk_shift
+        1 << self.chunk_shift()
     }
 
     pub(crate) fn chunk_of(&self, offset: u64) -> u64 {
-        offset >> self.chunk_shift
+        offset >> self.chunk_shift()
     }
 
     pub(crate) fn chunk_range(&self, index: u64) -> (u64, u64) {
-        (index << self.chunk_shift, (index + 1) << self.chunk_shift)
+        let shift = self.chunk_shift();
+        (index << shift, (index + 1) << shift)
     }
 }
 

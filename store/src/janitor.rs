@@ -269,7 +269,7 @@ impl Inner {
                 FrameKind::Data,
                 file.ino,
                 piece.offset,
-                self.effort,
+                file.effort().unwrap_or(self.effort),
                 &raw,
             )?;
             pins.push(pin);

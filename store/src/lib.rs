@@ -48,7 +48,7 @@ pub use error::Error;
 pub use file::{Failure, File};
 pub use read::Seek;
 pub use reader::{Contents, Reader, Xattr};
-pub use settle::{Block, Region, SettleOptions, Settled};
+pub use settle::{Block, Region, SettleOptions, Settled, tried};
 pub use shale_backing::{Choice, Device, StripeCount, Striping};
 pub use shale_codec::{ByteOrder, Effort, ElementKind, FrameSummary};
 pub use shale_index as index;

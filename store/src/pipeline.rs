@@ -67,11 +67,11 @@ impl Worker {
                     &self.raw
                 }
             };
-            let effort = if inner.budget.used() > inner.budget.limit() / 8 * 7 {
+            let pressed = inner.budget.used() > inner.budget.limit() / 8 * 7;
+            let effort = match job.file.effort().unwrap_or(inner.effort) {
                 // Writers are about to wait: the background pass can make up for it.
-                Effort::Lz4
-            } else {
-                inner.effort
+                Effort::Fast | Effort::Balanced | Effort::Dense if pressed => Effort::Lz4,
+                asked => asked,
             };
             for segment in advice::segments(&job.file, run.start, run.end) {
                 let (from, to) = (segment.start - run.start, segment.end - run.start);

@@ -13,8 +13,10 @@ mod unit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use shale_codec::Effort;
+use shale_index::DataCommit;
 use shale_index::extent::{Extent, ExtentMap, Place};
-use shale_index::schema::Phase;
+use shale_index::schema::{Phase, Tried};
 
 use crate::file::File;
 use crate::frames::FrameEncoder;
@@ -44,8 +46,12 @@ pub(crate) const WORTH_PERCENT: u64 = 97;
 pub struct SettleOptions<'a> {
     /// Workers that encode; each writes packs of its own.
     pub workers: usize,
+    /// How what is settled is encoded.
+    pub effort: Effort,
     /// Settle even if a trial says that little is gained.
     pub force: bool,
+    /// Encode also what is stored already as it would be: it may have been encoded otherwise.
+    pub anew: bool,
     /// Called with the number of raw bytes before they are worked on; waits as long as others
     /// should go first. `false` ends the pass.
     pub pace: &'a (dyn Fn(u64) -> bool + Sync),
@@ -80,7 +86,50 @@ impl Store {
         options: &SettleOptions<'_>,
     ) -> Result<Settled, Error> {
         self.inner.check()?;
-        self.inner.settle(file, regions, options, &Sizes::USUAL)
+        let sizes = Sizes::for_chunks(file.chunk_len());
+        self.inner.settle(file, regions, options, &sizes)
+    }
+
+    /// Gives a file chunks of another size, from now on. `false` when some of it is on its way to
+    /// the store at the moment.
+    ///
+    /// # Errors
+    /// When the index fails.
+    pub fn set_chunk(&self, file: &Arc<File>, shift: u8) -> Result<bool, Error> {
+        let inner = &*self.inner;
+        inner.check()?;
+        let state = file.state.lock();
+        if file.chunk_shift() == shift {
+            return Ok(true);
+        }
+        if !state.chunks.is_empty() || !state.ready.is_empty() {
+            return Ok(false);
+        }
+        let commit = DataCommit {
+            chunk_shift: Some(shift),
+            ..DataCommit::default()
+        };
+        inner.namespace.commit_data(file.ino, &commit)?;
+        file.set_chunk_shift(shift);
+        Ok(true)
+    }
+
+    /// Puts a file that was not worth settling among those to be settled again.
+    ///
+    /// # Errors
+    /// When the index fails.
+    pub fn loosen(&self, file: &Arc<File>) -> Result<(), Error> {
+        self.inner.check()?;
+        let _state = file.state.lock();
+        let inode = self.inner.namespace.inode(file.ino)?;
+        if matches!(inode.phase, Phase::Hard(_)) {
+            let commit = DataCommit {
+                phase: Some(Phase::Loose),
+                ..DataCommit::default()
+            };
+            self.inner.namespace.commit_data(file.ino, &commit)?;
+        }
+        Ok(())
     }
 }
 
@@ -102,6 +151,12 @@ impl Inner {
             let state = file.state.lock();
             (state.size, state.write_seq)
         };
+        if options.effort == Effort::None && !options.force {
+            // Nothing becomes smaller that way: this is its final form.
+            let outcome = Settled::default();
+            self.end_settle(file, generation, options.effort, &outcome)?;
+            return Ok(outcome);
+        }
         let share = self.budget.limit() / 4 / options.workers.max(1) as u64;
         let limit = share.clamp(ARRAY_MAX_LEAST, ARRAY_MAX);
         let arrays = plan::arrays(regions, size, limit, sizes);
@@ -126,7 +181,7 @@ impl Inner {
             }
             start = end;
         }
-        self.end_settle(file, generation, &outcome)?;
+        self.end_settle(file, generation, options.effort, &outcome)?;
         Ok(outcome)
     }
 
@@ -161,13 +216,15 @@ impl Inner {
         let mut units = plan::rest(&extents, &taken, sizes);
         units.extend(arrays);
         let all = units.len();
-        units.retain(|unit| !unit::is_done(unit, &noted, &self.frames, file.ino));
+        if !options.anew {
+            units.retain(|unit| !unit::is_done(unit, &noted, &self.frames, file.ino));
+        }
         if units.is_empty() {
             return Ok(());
         }
         // A file that was settled before is worth being settled again.
         let known = options.force || units.len() < all;
-        if window.first && !known && !self.is_worth_it(file, &noted, &units)? {
+        if window.first && !known && !self.is_worth_it(file, &noted, &units, options.effort)? {
             outcome.hard = true;
             return Ok(());
         }
@@ -182,8 +239,9 @@ impl Inner {
         file: &Arc<File>,
         noted: &ExtentMap,
         units: &[Unit],
+        effort: Effort,
     ) -> Result<bool, Error> {
-        let mut settler = Settler::new(self, file, noted);
+        let mut settler = Settler::new(self, file, noted, effort);
         let (mut raw, mut before, mut after) = (0, 0, 0);
         let step = units.len().div_ceil(TRIALS).max(1);
         for unit in units.iter().skip(step / 2).step_by(step) {
@@ -209,7 +267,7 @@ impl Inner {
         let lanes = Lanes::new(workers);
         let next = AtomicUsize::new(0);
         let work = || {
-            let mut settler = Settler::new(self, file, noted);
+            let mut settler = Settler::new(self, file, noted, options.effort);
             let mut written = Vec::new();
             while let Some(unit) = units.get(next.fetch_add(1, Ordering::Relaxed)) {
                 if !(options.pace)(unit.raw()) {
@@ -265,11 +323,12 @@ impl Inner {
         &self,
         file: &Arc<File>,
         generation: u64,
+        effort: Effort,
         outcome: &Settled,
     ) -> Result<(), Error> {
         let mut state = file.state.lock();
         let phase = if outcome.hard {
-            Phase::Hard
+            Phase::Hard(tried(effort))
         } else {
             Phase::Settled
         };
@@ -285,6 +344,20 @@ impl Inner {
         }
         Ok(())
     }
+}
+
+/// How a record notes what was tried. The numbers are part of the format.
+#[must_use]
+pub fn tried(effort: Effort) -> Tried {
+    let number = match effort {
+        Effort::Dense => 0,
+        Effort::None => 1,
+        Effort::Lz4 => 2,
+        Effort::Zstd(level) => 2 + level.clamp(1, 19) as u8,
+        Effort::Fast => 22,
+        Effort::Balanced => 23,
+    };
+    Tried::new(number).unwrap_or_default()
 }
 
 /// Whether all of a range is stored.

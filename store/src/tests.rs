@@ -326,7 +326,9 @@ fn run(device: Device, steps: &[Step]) {
                 store.sync(&file).unwrap();
                 let options = SettleOptions {
                     workers,
+                    effort: Effort::Dense,
                     force: true,
+                    anew: workers == 1,
                     pace: &|_| true,
                 };
                 let regions = regions(offset, record, records);
@@ -469,7 +471,9 @@ fn packs_of_settle_workers_are_balanced_by_bytes(device: Device) {
     let older = inner.frames.packs.live();
     let options = SettleOptions {
         workers: 4,
+        effort: Effort::Dense,
         force: true,
+        anew: false,
         pace: &|_| true,
     };
     inner.settle(&file, &[], &options, &SIZES).unwrap();

@@ -21,6 +21,7 @@ impl Fs {
         len: u64,
     ) -> Result<u64, Error> {
         let len = len.min(CALL_MAX);
+        let sync = self.follow_policy(to)?;
         let mut buf = Vec::new();
         let mut done = 0;
         while done < len {
@@ -35,6 +36,9 @@ impl Fs {
                 Err(_) if done > 0 => break,
                 Err(e) => return Err(e.into()),
             }
+        }
+        if sync && done > 0 {
+            self.store.sync(&to.file)?;
         }
         Ok(done)
     }

@@ -12,7 +12,7 @@ const S_ISGID: u32 = 0o2000;
 const TARGET_MAX: usize = 4095;
 
 impl Fs {
-    /// Creates and opens a regular file.
+    /// Creates and opens a regular file, for writing if `writes`.
     ///
     /// # Errors
     /// As [`Fs::mknod`].
@@ -23,10 +23,11 @@ impl Fs {
         name: &[u8],
         mode: u32,
         umask: u32,
+        writes: bool,
     ) -> Result<(Attr, Handle), Error> {
         let mode = mode & !S_IFMT | S_IFREG;
         let attr = self.mknod(caller, parent, name, mode, umask, 0)?;
-        let handle = self.open(attr.ino)?;
+        let handle = self.open(attr.ino, writes)?;
         Ok((attr, handle))
     }
 
@@ -115,7 +116,7 @@ impl Fs {
             gid,
             rdev,
             target,
-            chunk_shift: self.chunk_shift(),
+            chunk_shift: self.policy_in(parent)?.chunk_shift,
             xattrs,
         };
         let (inode, _) = self.namespace().create(parent, name, &node)?;

@@ -3,12 +3,24 @@
 use crate::{Error, Fs, Handle};
 
 impl Fs {
-    /// Opens a regular file.
+    /// Opens a regular file, for writing if `writes`.
     ///
     /// # Errors
     /// `ENOENT`, or when the store fails.
-    pub fn open(&self, ino: u64) -> Result<Handle, Error> {
-        Ok(Handle::new(self.store.file(ino)?))
+    pub fn open(&self, ino: u64, writes: bool) -> Result<Handle, Error> {
+        let handle = Handle::new(self.store.file(ino)?, writes);
+        if writes {
+            self.follow_policy(&handle)?;
+        }
+        Ok(handle)
+    }
+
+    /// Whether what is written through a handle has to be durable when it is closed.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn wants_sync(&self, handle: &Handle) -> Result<bool, Error> {
+        Ok(handle.writes && self.follow_policy(handle)?)
     }
 
     /// A descriptor of the handle is being closed: reports what went wrong behind.

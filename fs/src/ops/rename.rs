@@ -30,6 +30,24 @@ impl Fs {
         if let Some(removed) = removed {
             self.after(removed);
         }
+        if parent != new_parent {
+            self.relocated(new_parent, new_name)?;
+            if mode == RenameMode::Exchange {
+                self.relocated(parent, name)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Policies follow the place: what was moved has those of its new directory.
+    fn relocated(&self, parent: u64, name: &[u8]) -> Result<(), Error> {
+        match self.namespace().lookup(parent, name) {
+            Ok(inode) if !inode.is_dir() => self.policies.moved(),
+            Ok(_) => self.policies.changed(),
+            // Moved on already by somebody else, who saw to it.
+            Err(e) if e.errno() == libc::ENOENT => self.policies.changed(),
+            Err(e) => return Err(e.into()),
+        }
         Ok(())
     }
 }

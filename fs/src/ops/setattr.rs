@@ -51,14 +51,25 @@ impl Fs {
     pub fn setattr(&self, ino: u64, handle: Option<&Handle>, set: &SetAttr) -> Result<Attr, Error> {
         if let Some(size) = set.size {
             match handle {
-                Some(handle) => self.store.truncate(&handle.file, size)?,
+                Some(handle) => {
+                    self.store.truncate(&handle.file, size)?;
+                    if self.follow_policy(handle)? {
+                        self.store.sync(&handle.file)?;
+                    }
+                }
                 None => {
                     let inode = self.namespace().inode(ino)?;
                     if inode.is_dir() {
                         return refused(libc::EISDIR);
                     }
                     let file = self.store.file(ino)?;
-                    let result = self.store.truncate(&file, size);
+                    let sync = self.policy_of(&inode)?.sync;
+                    let result = self.store.truncate(&file, size).and_then(|()| {
+                        if sync {
+                            self.store.sync(&file)?;
+                        }
+                        Ok(())
+                    });
                     self.store.close(file);
                     result?;
                 }

@@ -28,6 +28,9 @@ impl Fs {
     pub(super) fn after(&self, removed: Removed) {
         if removed.orphaned {
             self.orphaned(removed.ino);
+        } else {
+            // It may belong to another directory now.
+            self.policies.moved();
         }
     }
 }

@@ -21,6 +21,7 @@ impl Fs {
         cached: bool,
     ) -> Result<(), Error> {
         self.settling.note_traffic(data.len());
+        self.follow_policy(handle)?;
         self.foresee_write(&handle.file, offset, data);
         if cached {
             self.store.write_back(&handle.file, offset, data)?;

@@ -5,14 +5,17 @@ use shale_store::index::{AttrChange, XattrMode};
 
 use crate::acl::{self, Acl};
 use crate::error::refused;
+use crate::policy::is_own;
+use crate::settler::Request;
 use crate::{Caller, Error, Fs};
 
-/// Prefix of attributes that belong to ShaleFS.
-const OWN: [&[u8]; 2] = [b"user.shale.", b"trusted.shale."];
-/// Prefix of the reports among them.
+/// Prefix of the reports among the attributes that belong to ShaleFS.
 const STAT: &[u8] = b"user.shale.stat.";
-/// Setting it settles the file.
+/// Explains the policies that hold.
+const EFFECTIVE: &[u8] = b"user.shale.effective";
+/// Setting it settles the file; with the value `rewrite` everything in it is encoded anew.
 const SETTLE_NOW: &[u8] = b"user.shale.settle.now";
+const REWRITE: &[u8] = b"rewrite";
 /// Setting it collects garbage; root and who mounted may.
 const GC_NOW: &[u8] = b"user.shale.gc.now";
 const S_ISGID: u32 = 0o2000;
@@ -26,6 +29,9 @@ impl Fs {
         if let Some(report) = name.strip_prefix(STAT) {
             return self.report(caller, ino, report);
         }
+        if name == EFFECTIVE {
+            return Ok(self.effective(ino)?.into_bytes());
+        }
         check_namespace(name)?;
         match self.namespace().xattr(ino, name)? {
             Some(value) => Ok(value),
@@ -33,8 +39,8 @@ impl Fs {
         }
     }
 
-    /// Names of all attributes that the caller may see; reports are not listed, so that copies
-    /// do not carry them along.
+    /// Names of all attributes that the caller may see, policies among them. Virtual ones are not
+    /// listed, so that copies do not carry them along.
     ///
     /// # Errors
     /// When the store fails.
@@ -60,9 +66,9 @@ impl Fs {
     ) -> Result<(), Error> {
         check_namespace(name)?;
         match name {
-            SETTLE_NOW => return self.settle_now(ino),
+            SETTLE_NOW => return self.settle_now(ino, value),
             GC_NOW => return self.collect_now(caller, value),
-            _ => check_own(name)?,
+            _ => {}
         }
         if name == acl::ACCESS || name == acl::DEFAULT {
             return self.set_acl(caller, ino, name, value);
@@ -73,6 +79,9 @@ impl Fs {
             libc::XATTR_REPLACE => XattrMode::Replace,
             _ => return refused(libc::EINVAL),
         };
+        if is_own(name) {
+            return self.set_policy(ino, name, value, mode);
+        }
         self.namespace().set_xattr(ino, name, value, mode)?;
         Ok(())
     }
@@ -83,7 +92,9 @@ impl Fs {
     /// As removexattr(2).
     pub fn removexattr(&self, ino: u64, name: &[u8]) -> Result<(), Error> {
         check_namespace(name)?;
-        check_own(name)?;
+        if is_own(name) {
+            return self.remove_policy(ino, name);
+        }
         if name == acl::ACCESS || name == acl::DEFAULT {
             // Removing a list that is not there is fine.
             match self.namespace().remove_xattr(ino, name) {
@@ -135,19 +146,24 @@ impl Fs {
             match inode.phase {
                 Phase::Fresh | Phase::Loose => "stored",
                 Phase::Settled => "settled",
-                Phase::Hard => "incompressible",
+                Phase::Hard(_) => "incompressible",
             }
         }
     }
 
-    fn settle_now(&self, ino: u64) -> Result<(), Error> {
+    fn settle_now(&self, ino: u64, value: &[u8]) -> Result<(), Error> {
         if !self.namespace().inode(ino)?.is_file() {
             return refused(libc::EINVAL);
         }
         if self.has_writers(ino) {
             return refused(libc::EBUSY);
         }
-        self.request_settle(ino);
+        let request = if value == REWRITE {
+            Request::Rewrite
+        } else {
+            Request::Settle
+        };
+        self.request_settle(ino, request);
         Ok(())
     }
 
@@ -204,6 +220,7 @@ impl Fs {
             }
             b"ratio" => "1.000".to_owned(),
             b"state" => self.state(&inode).to_owned(),
+            b"progress" if inode.is_file() => self.settled_so_far(ino).to_string(),
             b"garbage" if inode.is_dir() => self.store.garbage().to_string(),
             b"frames_read" if inode.is_dir() => self.store.read_so_far().0.to_string(),
             b"bytes_read" if inode.is_dir() => self.store.read_so_far().1.to_string(),
@@ -247,17 +264,6 @@ fn check_namespace(name: &[u8]) -> Result<(), Error> {
     } else {
         refused(libc::EOPNOTSUPP)
     }
-}
-
-fn check_own(name: &[u8]) -> Result<(), Error> {
-    if OWN.iter().any(|prefix| name.starts_with(prefix)) {
-        tracing::warn!(
-            "the attribute {} cannot be set: no such policy, or it is read-only",
-            name.escape_ascii()
-        );
-        return refused(libc::EINVAL);
-    }
-    Ok(())
 }
 
 /// Whether a caller is in a group, by its main group or by those that the system lists for its

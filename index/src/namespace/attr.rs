@@ -24,6 +24,9 @@ pub struct AttrChange {
     pub xattrs: Vec<(Vec<u8>, Option<Vec<u8>>)>,
 }
 
+/// Name and value of an extended attribute.
+pub type Xattr = (Vec<u8>, Vec<u8>);
+
 /// What setting an extended attribute requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XattrMode {
@@ -76,6 +79,19 @@ impl Namespace {
             .kv()
             .get(&keys::xattr(ino, name))?
             .map(|found| found.value.to_vec()))
+    }
+
+    /// Extended attributes whose names begin with `prefix`, in the order of their names.
+    ///
+    /// # Errors
+    /// When the engine fails.
+    pub fn xattrs_with(&self, ino: u64, prefix: &[u8]) -> Result<Vec<Xattr>, Error> {
+        let (start, end) = keys::xattrs_with(ino, prefix);
+        let found = self.kv().range(&start, &end, usize::MAX)?;
+        Ok(found
+            .iter()
+            .filter_map(|(key, found)| Some((keys::xattr_of(key)?.to_vec(), found.value.to_vec())))
+            .collect())
     }
 
     /// Names of all extended attributes, in order.

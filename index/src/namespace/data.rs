@@ -30,6 +30,8 @@ pub struct DataCommit {
     pub times: Option<(Time, Time)>,
     /// How far it has settled from now on.
     pub phase: Option<Phase>,
+    /// Chunks are aligned to 2^this bytes from now on.
+    pub chunk_shift: Option<u8>,
     /// Change of the bytes it occupies.
     pub stored: i64,
     /// Change of the live bytes of packs.
@@ -43,6 +45,7 @@ impl Default for DataCommit {
             size: None,
             times: None,
             phase: None,
+            chunk_shift: None,
             stored: 0,
             packs: BTreeMap::new(),
         }
@@ -94,13 +97,19 @@ impl Namespace {
                 change.account(inode.parent, &delta)?;
             }
             if let Some(phase) = commit.phase.filter(|&phase| phase != inode.phase) {
-                if phase == Phase::Loose {
-                    change.txn().put(keys::loose(ino), Vec::new());
-                } else if inode.phase == Phase::Loose {
-                    change.txn().delete(keys::loose(ino));
-                }
+                match inode.phase {
+                    Phase::Loose => change.txn().delete(keys::loose(ino)),
+                    Phase::Hard(_) => change.txn().delete(keys::hard(ino)),
+                    Phase::Fresh | Phase::Settled => change.txn(),
+                };
+                match phase {
+                    Phase::Loose => change.txn().put(keys::loose(ino), Vec::new()),
+                    Phase::Hard(_) => change.txn().put(keys::hard(ino), Vec::new()),
+                    Phase::Fresh | Phase::Settled => change.txn(),
+                };
                 inode.phase = phase;
             }
+            inode.chunk_shift = commit.chunk_shift.unwrap_or(inode.chunk_shift);
             for (&pack, &delta) in &commit.packs {
                 change.use_pack(pack, delta);
             }

@@ -77,6 +77,7 @@ impl Namespace {
             let txn = change.txn();
             txn.delete(keys::orphan(ino));
             txn.delete(keys::loose(ino));
+            txn.delete(keys::hard(ino));
             let (start, end) = keys::xattrs(ino);
             txn.delete_range(start, end);
             let (start, end) = keys::commits(ino);

@@ -3,6 +3,7 @@
 //! ```text
 //! c ino:8 session:8 seq:8      commit record
 //! d parent:8 hash:7 name       directory entry
+//! h ino:8                      hard file: not worth settling when it was tried
 //! i ino:8                      inode
 //! n name                       counters
 //! o ino:8                      orphan: no name left, to be freed when nobody has it open
@@ -123,6 +124,12 @@ pub fn xattrs(ino: u64) -> KeyRange {
     below(tagged(b'x', &[&ino.to_be_bytes()]))
 }
 
+/// Extended attributes of an inode whose names begin with `prefix`.
+#[must_use]
+pub fn xattrs_with(ino: u64, prefix: &[u8]) -> KeyRange {
+    below(tagged(b'x', &[&ino.to_be_bytes(), prefix]))
+}
+
 /// The name in an extended attribute's key.
 #[must_use]
 pub fn xattr_of(key: &[u8]) -> Option<&[u8]> {
@@ -180,6 +187,27 @@ pub fn orphan_of(key: &[u8]) -> Option<u64> {
         .try_into()
         .ok()
         .map(u64::from_be_bytes)
+}
+
+/// A hard file.
+#[must_use]
+pub fn hard(ino: u64) -> Vec<u8> {
+    tagged(b'h', &[&ino.to_be_bytes()])
+}
+
+/// Hard files from an inode number on.
+#[must_use]
+pub fn hard_from(ino: u64) -> KeyRange {
+    (hard(ino), prefix_end(b"h"))
+}
+
+/// The inode number in a hard file's key.
+#[must_use]
+pub fn hard_of(key: &[u8]) -> Option<u64> {
+    match key {
+        [b'h', rest @ ..] => rest.try_into().ok().map(u64::from_be_bytes),
+        _ => None,
+    }
 }
 
 /// A loose file.

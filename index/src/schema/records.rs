@@ -97,7 +97,7 @@ pub const S_IFREG: u32 = 0o100_000;
 pub const S_IFLNK: u32 = 0o120_000;
 
 /// How far the contents of a file have settled.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Phase {
     /// There was nothing to settle yet.
     #[default]
@@ -107,14 +107,41 @@ pub enum Phase {
     /// Settled.
     Settled,
     /// Settling would not make it smaller; it was left as it is.
-    Hard,
+    Hard(Tried),
+}
+
+/// How settling a file was tried: a number below 64 that stands for a coder. Whoever would try
+/// another one should try again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Tried(u8);
+
+impl Tried {
+    /// None for a number that a record has no room for.
+    #[must_use]
+    pub fn new(number: u8) -> Option<Self> {
+        (number < 64).then_some(Self(number))
+    }
 }
 
 impl Phase {
+    /// The lower two bits are the phase, the others what was tried.
+    fn to_byte(self) -> u8 {
+        match self {
+            Self::Fresh => 0,
+            Self::Loose => 1,
+            Self::Settled => 2,
+            Self::Hard(Tried(number)) => 3 | number << 2,
+        }
+    }
+
     fn from_byte(byte: u8) -> Option<Self> {
-        [Self::Fresh, Self::Loose, Self::Settled, Self::Hard]
-            .into_iter()
-            .find(|&phase| phase as u8 == byte)
+        match byte {
+            0 => Some(Self::Fresh),
+            1 => Some(Self::Loose),
+            2 => Some(Self::Settled),
+            _ if byte & 3 == 3 => Some(Self::Hard(Tried(byte >> 2))),
+            _ => None,
+        }
     }
 }
 
@@ -186,7 +213,7 @@ impl Inode {
         }
         put_varint(&mut out, self.parent);
         out.push(self.chunk_shift);
-        out.push(self.phase as u8);
+        out.push(self.phase.to_byte());
         put_bytes(&mut out, &self.target);
         match &self.map {
             MapRoot::Inline(extents) => {
@@ -468,6 +495,19 @@ mod tests {
             "01a48302e8076400018080808014808080800401ff93ebdc0380c49fd50c0180c49fd50c020000011402000001000009"
         );
         assert_eq!(Inode::decode(42, &sample().encode()), Some(sample()));
+    }
+
+    #[test]
+    fn every_phase_survives() {
+        let mut phases = vec![Phase::Fresh, Phase::Loose, Phase::Settled];
+        phases.extend((0..64).filter_map(Tried::new).map(Phase::Hard));
+        assert_eq!(phases.len(), 67);
+        for phase in phases {
+            assert_eq!(Phase::from_byte(phase.to_byte()), Some(phase));
+        }
+        assert_eq!(Phase::Hard(Tried::default()).to_byte(), 3);
+        assert_eq!(Phase::from_byte(4), None);
+        assert_eq!(Tried::new(64), None);
     }
 
     #[test]

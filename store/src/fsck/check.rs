@@ -124,9 +124,11 @@ fn check_names(tally: &Tally, report: &mut FsckReport) {
                 inode.ino
             ));
         }
-        if (inode.phase == Phase::Loose) != tally.loose.contains(&inode.ino) {
+        if (inode.phase == Phase::Loose) != tally.loose.contains(&inode.ino)
+            || matches!(inode.phase, Phase::Hard(_)) != tally.hard.contains(&inode.ino)
+        {
             report.add(format!(
-                "{} and the list of files to settle do not agree",
+                "{} and the lists of files to settle do not agree",
                 describe(tally, inode.ino)
             ));
         }

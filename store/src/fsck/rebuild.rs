@@ -331,8 +331,10 @@ fn recount(
         if inode.nlink == 0 {
             put(keys::orphan(inode.ino), Vec::new());
         }
-        if inode.phase == Phase::Loose {
-            put(keys::loose(inode.ino), Vec::new());
+        match inode.phase {
+            Phase::Loose => put(keys::loose(inode.ino), Vec::new()),
+            Phase::Hard(_) => put(keys::hard(inode.ino), Vec::new()),
+            Phase::Fresh | Phase::Settled => {}
         }
     }
     tally.inodes = inodes;

@@ -18,6 +18,7 @@ pub(super) struct Tally {
     pub(super) records: HashMap<u64, Vec<(u64, CommitRecord)>>,
     pub(super) orphans: HashSet<u64>,
     pub(super) loose: HashSet<u64>,
+    pub(super) hard: HashSet<u64>,
     pub(super) rollups: BTreeMap<u64, Rollup>,
     pub(super) packs: BTreeMap<u64, u64>,
     pub(super) undecodable: Vec<String>,
@@ -58,6 +59,9 @@ impl Tally {
             }
             b'o' => {
                 self.orphans.insert(keys::orphan_of(key)?);
+            }
+            b'h' => {
+                self.hard.insert(keys::hard_of(key)?);
             }
             b't' => {
                 self.loose.insert(keys::loose_of(key)?);

@@ -43,6 +43,15 @@ impl Sizes {
         large: 16 << 20,
     };
 
+    /// For a file with chunks of `chunk` bytes: linear frames are as large, but leave room for
+    /// the table of a gathered frame in the largest frame there is.
+    pub(crate) fn for_chunks(chunk: u64) -> Self {
+        Self {
+            linear: chunk.min(8 << 20),
+            ..Self::USUAL
+        }
+    }
+
     /// Length of the front of a file.
     pub(super) fn front_of(&self, size: u64) -> u64 {
         if size >= self.large { self.front } else { 0 }

@@ -24,7 +24,6 @@ use crate::tiles::{Directory, Geometry};
 
 /// Decoded frames that a worker keeps: a unit rarely begins where a frame does.
 const RECENT: usize = 4;
-const EFFORT: Effort = Effort::Dense;
 
 /// A frame's place (pack and offset) and its contents.
 type Decoded = ((u64, u64), Arc<Vec<u8>>);
@@ -34,6 +33,7 @@ pub(super) struct Settler<'a> {
     inner: &'a Inner,
     file: &'a File,
     noted: &'a ExtentMap,
+    effort: Effort,
     encoder: FrameEncoder,
     recent: VecDeque<Decoded>,
     raw: Vec<u8>,
@@ -56,11 +56,17 @@ enum Draft {
 }
 
 impl<'a> Settler<'a> {
-    pub(super) fn new(inner: &'a Inner, file: &'a File, noted: &'a ExtentMap) -> Self {
+    pub(super) fn new(
+        inner: &'a Inner,
+        file: &'a File,
+        noted: &'a ExtentMap,
+        effort: Effort,
+    ) -> Self {
         Self {
             inner,
             file,
             noted,
+            effort,
             encoder: FrameEncoder::new(),
             recent: VecDeque::new(),
             raw: Vec::new(),
@@ -155,7 +161,7 @@ impl<'a> Settler<'a> {
                     &mut self.encoder,
                     owner,
                     &Hint::Unknown,
-                    EFFORT,
+                    self.effort,
                     &self.raw,
                     &mut self.out,
                 )?;
@@ -196,7 +202,7 @@ impl<'a> Settler<'a> {
                 &mut self.encoder,
                 owner,
                 &hint,
-                EFFORT,
+                self.effort,
                 &self.tile,
                 out,
             )?);

@@ -8,6 +8,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
+use shale_fs::policy::Defaults;
 use shale_fs::{Attr, Caller, Error, Fs, SetAttr};
 use shale_store::{Choice, Effort, Store, StoreOptions};
 use shale_tests::{Fs as TestFs, Outcome};
@@ -33,7 +34,10 @@ pub(crate) struct InProcess {
 }
 
 const ROOT: u64 = 1;
-const CHUNK: u32 = 64 << 10;
+const DEFAULTS: Defaults = Defaults {
+    chunk: 64 << 10,
+    quiet: None,
+};
 
 impl InProcess {
     pub(crate) fn new(work: &Path) -> Outcome<Self> {
@@ -58,7 +62,7 @@ impl InProcess {
             device: Choice::default(),
             kernel_cache: true,
         };
-        self.fs = Some(Fs::new(Store::open(&self.path, &options)?, CHUNK));
+        self.fs = Some(Fs::new(Store::open(&self.path, &options)?, DEFAULTS));
         Ok(())
     }
 
@@ -119,7 +123,7 @@ impl InProcess {
                 Entry::Symlink(String::from_utf8_lossy(&target).into_owned())
             }
             _ => {
-                let handle = self.fs().open(attr.ino).map_err(errno)?;
+                let handle = self.fs().open(attr.ino, true).map_err(errno)?;
                 let mut bytes = Vec::new();
                 self.fs()
                     .read(&handle, 0, 1 << 20, &mut bytes)
@@ -142,7 +146,7 @@ impl InProcess {
         match step {
             Step::Create(path) => {
                 let (dir, name) = self.parent(&names(path))?;
-                let made = fs.create(&caller, dir, name.as_bytes(), 0o666, 0o022);
+                let made = fs.create(&caller, dir, name.as_bytes(), 0o666, 0o022, true);
                 fs.release(made.map_err(errno)?.1);
             }
             Step::Mkdir(path) => {
@@ -204,7 +208,7 @@ impl InProcess {
                 seed,
                 sync,
             } => {
-                let handle = fs.open(self.file(&names(path))?).map_err(errno)?;
+                let handle = fs.open(self.file(&names(path))?, true).map_err(errno)?;
                 fs.write(&handle, *offset, &contents(*len, *seed), false, false)
                     .map_err(errno)?;
                 if *sync {

@@ -1,0 +1,113 @@
+//! What can be asked for, and under which names.
+
+/// Something that can be asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Key {
+    /// How what programs write is encoded.
+    Codec,
+    /// How hard the codec `auto` tries while programs write.
+    Effort,
+    /// The chunk size of new files.
+    Chunk,
+    /// Whether and when files settle by themselves.
+    Settle,
+    /// How files are encoded when they settle.
+    SettleCodec,
+    /// The variable that holds the mask of regions.
+    Region,
+    /// Whether closing a file makes it durable.
+    Durability,
+}
+
+impl Key {
+    /// All of them, in the order in which they are shown.
+    pub const ALL: [Self; 7] = [
+        Self::Codec,
+        Self::Effort,
+        Self::Chunk,
+        Self::Settle,
+        Self::SettleCodec,
+        Self::Region,
+        Self::Durability,
+    ];
+
+    /// Its name, which stands behind the prefix of an attribute.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Codec => "codec",
+            Self::Effort => "effort",
+            Self::Chunk => "chunk",
+            Self::Settle => "settle",
+            Self::SettleCodec => "settle.codec",
+            Self::Region => "region",
+            Self::Durability => "durability",
+        }
+    }
+
+    /// The one of a name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|key| key.name() == name)
+    }
+
+    /// Which values it may have, to go behind "give".
+    #[must_use]
+    pub fn wanted(self) -> &'static str {
+        match self {
+            Self::Codec | Self::SettleCodec => "auto, none, lz4, or zstd:1 to zstd:19",
+            Self::Effort => "fast, balanced or dense",
+            Self::Chunk => "a power of two from 64K to 16M",
+            Self::Settle => "off, on, or seconds up to a year",
+            Self::Region => {
+                "the name of a variable: up to 255 bytes of printable text, blanks only one at a \
+                 time and inside"
+            }
+            Self::Durability => "normal or sync",
+        }
+    }
+}
+
+/// Who asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Authority {
+    /// Root, whose word is final.
+    Root,
+    /// Whoever may write.
+    User,
+}
+
+impl Authority {
+    /// Both, the stronger first.
+    pub const ALL: [Self; 2] = [Self::Root, Self::User];
+
+    /// What the names of its attributes begin with.
+    #[must_use]
+    pub fn prefix(self) -> &'static str {
+        match self {
+            Self::Root => "trusted.shale.",
+            Self::User => "user.shale.",
+        }
+    }
+
+    /// The attribute that holds a value.
+    #[must_use]
+    pub fn attribute(self, key: Key) -> String {
+        format!("{}{}", self.prefix(), key.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_finds_its_key() {
+        for key in Key::ALL {
+            assert_eq!(Key::from_name(key.name()), Some(key));
+        }
+        for name in ["", "settle.", "settle.now", "stat", "effective", "Codec"] {
+            assert_eq!(Key::from_name(name), None, "{name}");
+        }
+    }
+}
