@@ -10,17 +10,25 @@ use crate::failure::{Failure, exit};
 use crate::mountinfo::Mounts;
 use crate::paths;
 
-/// A virtual attribute, none where there is none.
+/// A report, none where there is none.
 pub(crate) fn ask(path: &Path, attribute: &str) -> Result<Option<String>, Failure> {
     ask_now(path, attribute).map_err(|e| unreadable(path, &e.into()))
 }
 
 /// The same with the error as it is, for those who expect one.
 pub(crate) fn ask_now(path: &Path, attribute: &str) -> Result<Option<String>, Errno> {
-    let name = format!("user.shale.stat.{attribute}");
+    get(path, &format!("user.shale.stat.{attribute}"))
+}
+
+/// An attribute of any name, none where there is none.
+pub(crate) fn read(path: &Path, name: &str) -> Result<Option<String>, Failure> {
+    get(path, name).map_err(|e| unreadable(path, &e.into()))
+}
+
+fn get(path: &Path, name: &str) -> Result<Option<String>, Errno> {
     // The most that an attribute can have.
     let mut buffer = vec![0; 64 << 10];
-    let length = match rustix::fs::getxattr(path, name.as_str(), &mut buffer[..]) {
+    let length = match rustix::fs::getxattr(path, name, &mut buffer[..]) {
         Ok(length) => length,
         Err(Errno::NODATA | Errno::NOTSUP) => return Ok(None),
         Err(e) => return Err(e),

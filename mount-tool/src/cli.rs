@@ -61,7 +61,14 @@ pub(crate) enum Command {
     ///
     /// Files settle by themselves some time after their last change; this does it at once. A
     /// directory stands for all files below it. Files that are open for writing are left out.
+    /// With --rewrite also what has settled already is encoded again, by the policy that holds
+    /// now, whether it becomes smaller by that or not.
     Settle(SettleArgs),
+    /// Show and change how files and directories are stored
+    ///
+    /// Which codec, chunk size, settling and durability; by attributes that plain setfattr and
+    /// getfattr also know, as user.shale.NAME and trusted.shale.NAME.
+    Policy(crate::commands::policy::PolicyArgs),
     /// Give back the space of what has been deleted or written over
     ///
     /// This happens by itself; here packs are rewritten of which more is alive than usual.
@@ -198,7 +205,8 @@ Exit status:
 
 Examples:
   shale settle --wait ~/data/run1
-  shale settle ~/data/run1/history.nc";
+  shale settle ~/data/run1/history.nc
+  shale settle --rewrite ~/data/run1     after 'shale policy set codec=zstd:9 ~/data/run1'";
 
 #[derive(Args, Debug)]
 #[command(after_help = SETTLE_HELP)]
@@ -206,6 +214,9 @@ pub(crate) struct SettleArgs {
     /// Wait until it is done, and say what was gained
     #[arg(short, long)]
     pub(crate) wait: bool,
+    /// Encode everything again by the policy that holds now, chunk size included; waits
+    #[arg(long)]
+    pub(crate) rewrite: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

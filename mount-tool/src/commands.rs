@@ -9,6 +9,7 @@ pub(crate) mod gc;
 pub(crate) mod generate;
 pub(crate) mod layout;
 pub(crate) mod mount;
+pub(crate) mod policy;
 pub(crate) mod settle;
 pub(crate) mod stat;
 pub(crate) mod top;

@@ -63,6 +63,7 @@ fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
         Command::Stat(args) => commands::stat::run(&args),
         Command::Fsck(args) => commands::fsck::run(&args),
         Command::Settle(args) => commands::settle::run(&args),
+        Command::Policy(args) => commands::policy::run(&args),
         Command::Gc(args) => commands::gc::run(&args),
         Command::Layout(args) => commands::layout::run(&args),
         Command::Export(args) => commands::export::run(&args),

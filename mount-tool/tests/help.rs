@@ -60,3 +60,8 @@ fn help_texts_are_as_accepted() {
         check(&command);
     }
 }
+
+#[test]
+fn policy() {
+    check("policy");
+}

@@ -39,15 +39,17 @@ pub(crate) fn run(args: &SettleArgs) -> Result<ExitCode, Failure> {
         let metadata = path.symlink_metadata().map_err(|e| unreadable(path, &e))?;
         collect(path, metadata.file_type(), &mut files)?;
     }
+    let how = if args.rewrite { "rewrite" } else { "1" };
     let mut summary = Summary::default();
     let mut asked = Vec::new();
     for path in files {
-        match tell(&path, "user.shale.settle.now", "1") {
+        // Before it is asked for: it may be quick.
+        let (raw, before) = (figure(&path, "raw")?, figure(&path, "stored")?);
+        match tell(&path, "user.shale.settle.now", how) {
             Ok(()) => {
-                let raw = figure(&path, "raw")?;
                 summary.files += 1;
                 summary.raw += raw;
-                summary.stored_before += figure(&path, "stored")?;
+                summary.stored_before += before;
                 asked.push(Asked { path, raw });
             }
             Err(Errno::BUSY) => summary.busy += 1,
@@ -56,8 +58,13 @@ pub(crate) fn run(args: &SettleArgs) -> Result<ExitCode, Failure> {
             Err(e) => return Err(unreadable(&path, &e.into())),
         }
     }
-    if args.wait {
-        summary.stored_after = Some(wait(&asked, summary.raw)?);
+    if args.wait || args.rewrite {
+        let what = if args.rewrite {
+            "rewriting"
+        } else {
+            "settling"
+        };
+        summary.stored_after = Some(wait(what, &asked, summary.raw)?);
     }
     if args.json {
         report::print_json(&summary)?;
@@ -90,12 +97,13 @@ fn collect(
 }
 
 /// Waits until nothing of it is being settled; returns the stored bytes of all.
-fn wait(asked: &[Asked], total: u64) -> Result<u64, Failure> {
-    let mut progress = Progress::of("settling");
+fn wait(what: &'static str, asked: &[Asked], total: u64) -> Result<u64, Failure> {
+    let mut progress = Progress::of(what);
     let (mut done, mut stored) = (0, 0);
     for file in asked {
         while is_settling(&file.path)? {
-            progress.update(done, total);
+            let part = figure(&file.path, "progress")?.min(file.raw);
+            progress.update(done + part, total);
             std::thread::sleep(POLL);
         }
         done += file.raw;
