@@ -73,7 +73,8 @@ pub(crate) fn tools(case: &Case) -> Outcome {
     run("cp -a tree by-cp && cp -r --preserve=xattr tree by-xattr")?;
     run("rsync -aX tree/ by-rsync")?;
     run("tar --xattrs --xattrs-include='*' -cf $HOST/tree.tar tree
-         mkdir by-tar && tar --xattrs --xattrs-include='*' --strip-components=1 -C by-tar -xf $HOST/tree.tar")?;
+         mkdir new && tar --xattrs --xattrs-include='*' -C new -xf $HOST/tree.tar
+         mv new/tree by-tar && rmdir new")?;
     for copy in ["by-cp", "by-xattr", "by-rsync", "by-tar"] {
         check_here(&mount.path().join(copy))?;
     }
