@@ -337,7 +337,7 @@ fn usage(error: &clap::Error, arguments: &[OsString]) -> Failure {
     if error.kind() == ErrorKind::MissingSubcommand
         || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
     {
-        return Failure::new(status, "no command given; try 'shale --help'");
+        return Failure::new(status, format_args!("no command given; try '{help}'"));
     }
     let text = error.render().to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text);

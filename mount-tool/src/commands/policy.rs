@@ -50,7 +50,7 @@ pub(crate) struct PolicyArgs {
 enum Action {
     /// Show what is set on files and directories themselves
     Show(ListArgs),
-    /// Set values, all of them or none on each PATH
+    /// Set values
     Set(SetArgs),
     /// Remove values, so that those from above hold again
     Unset(UnsetArgs),
@@ -268,8 +268,11 @@ fn unset(args: &UnsetArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A policy and the value to set.
+type Assignment = (Key, String);
+
 /// Settings stand first. They are checked here, where there is somebody to read the reason.
-fn split_settings(words: &[PathBuf]) -> Result<(Vec<(Key, String)>, &[PathBuf]), Failure> {
+fn split_settings(words: &[PathBuf]) -> Result<(Vec<Assignment>, &[PathBuf]), Failure> {
     let mut settings = Vec::new();
     for (number, word) in words.iter().enumerate() {
         let text = word.as_os_str().as_bytes();

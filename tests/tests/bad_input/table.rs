@@ -69,6 +69,14 @@ fn table() -> Vec<Row> {
             number: NO_NUMBER,
         },
         Row {
+            command: "policy",
+            missing: Refused("explain MISSING", 66, "check the path"),
+            outside: Refused("set codec=lz4 FILE", 66, "findmnt"),
+            dead: Refused("show DEAD/file", 74, died),
+            denied: Denied("explain CLOSED/file", 77, "ask its owner"),
+            number: Refused("set chunk=3M LIVE", 64, "64K to 16M"),
+        },
+        Row {
             command: "gc",
             missing: Refused("MISSING", 66, "check the path"),
             outside: Refused("EMPTY", 66, "findmnt"),
