@@ -42,6 +42,9 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
 pub(crate) struct PolicyArgs {
+    /// Print JSON; after set and unset, what is set then
+    #[arg(long, global = true)]
+    json: bool,
     #[command(subcommand)]
     action: Action,
 }
@@ -60,9 +63,6 @@ enum Action {
 
 #[derive(Args, Debug)]
 struct ListArgs {
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
     /// Files and directories in a ShaleFS mount
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
@@ -89,11 +89,14 @@ struct UnsetArgs {
 }
 
 pub(crate) fn run(args: &PolicyArgs) -> Result<ExitCode, Failure> {
-    match &args.action {
-        Action::Show(args) => show(args)?,
-        Action::Set(args) => set(args)?,
-        Action::Unset(args) => unset(args)?,
-        Action::Explain(args) => explain(args)?,
+    let changed = match &args.action {
+        Action::Show(list) => return show(&list.paths, args.json),
+        Action::Explain(list) => return explain(&list.paths, args.json),
+        Action::Set(what) => set(what)?,
+        Action::Unset(what) => unset(what)?,
+    };
+    if args.json {
+        return show(changed, true);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -121,9 +124,9 @@ struct Shown {
     fixed: bool,
 }
 
-fn show(args: &ListArgs) -> Result<(), Failure> {
+fn show(paths: &[PathBuf], json: bool) -> Result<ExitCode, Failure> {
     let mut all = Vec::new();
-    for path in &args.paths {
+    for path in paths {
         check(path)?;
         let mut policies = Vec::new();
         for key in Key::ALL {
@@ -140,8 +143,9 @@ fn show(args: &ListArgs) -> Result<(), Failure> {
         }
         all.push(listed(path, policies));
     }
-    if args.json {
-        return report::print_json(&all);
+    if json {
+        report::print_json(&all)?;
+        return Ok(ExitCode::SUCCESS);
     }
     let mut table = Table::new(&[
         ("path", Align::Left),
@@ -164,7 +168,8 @@ fn show(args: &ListArgs) -> Result<(), Failure> {
             table.row([printable(&one.path), "none set".to_owned()]);
         }
     }
-    report::print(&table.render())
+    report::print(&table.render())?;
+    Ok(ExitCode::SUCCESS)
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -174,9 +179,9 @@ struct Explained {
     source: String,
 }
 
-fn explain(args: &ListArgs) -> Result<(), Failure> {
+fn explain(paths: &[PathBuf], json: bool) -> Result<ExitCode, Failure> {
     let mut all = Vec::new();
-    for path in &args.paths {
+    for path in paths {
         check(path)?;
         let Some(text) = read(path, "user.shale.effective")? else {
             return Err(Failure::new(
@@ -190,8 +195,9 @@ fn explain(args: &ListArgs) -> Result<(), Failure> {
         };
         all.push(listed(path, text.lines().filter_map(parse_line).collect()));
     }
-    if args.json {
-        return report::print_json(&all);
+    if json {
+        report::print_json(&all)?;
+        return Ok(ExitCode::SUCCESS);
     }
     let mut text = String::new();
     for one in &all {
@@ -213,7 +219,8 @@ fn explain(args: &ListArgs) -> Result<(), Failure> {
         }
         text.push_str(&table.render());
     }
-    report::print(&text)
+    report::print(&text)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// `chunk=4M  from ...`, as the file system says it.
@@ -234,7 +241,8 @@ fn listed<T>(path: &Path, policies: Vec<T>) -> Listed<T> {
     }
 }
 
-fn set(args: &SetArgs) -> Result<(), Failure> {
+/// Returns the paths among the arguments.
+fn set(args: &SetArgs) -> Result<&[PathBuf], Failure> {
     let (settings, paths) = split_settings(&args.words)?;
     for path in paths {
         check(path)?;
@@ -247,10 +255,10 @@ fn set(args: &SetArgs) -> Result<(), Failure> {
                 .map_err(|e| refused(path, *key, args.fixed, e))?;
         }
     }
-    Ok(())
+    Ok(paths)
 }
 
-fn unset(args: &UnsetArgs) -> Result<(), Failure> {
+fn unset(args: &UnsetArgs) -> Result<&[PathBuf], Failure> {
     let (keys, paths) = split_names(&args.words)?;
     for path in paths {
         check(path)?;
@@ -265,7 +273,7 @@ fn unset(args: &UnsetArgs) -> Result<(), Failure> {
             }
         }
     }
-    Ok(())
+    Ok(paths)
 }
 
 /// A policy and the value to set.
@@ -379,7 +387,7 @@ mod tests {
 
     #[test]
     fn settings_stand_before_paths() {
-        let words = words("settle=off chunk=4096K a=b/c d");
+        let words = words("settle=off chunk=4096K ./a=b d");
         let (settings, paths) = split_settings(&words).unwrap();
         assert_eq!(
             settings,

@@ -271,7 +271,11 @@ pub(crate) fn command_works(case: &Case) -> Outcome {
         ["trusted.shale.codec=\"zstd:3\""],
         "but what is fixed"
     );
-    policy().args(["unset", "--fixed", "all"]).arg(&dir).ok()?;
+    let json = policy()
+        .args(["unset", "--json", "--fixed", "all"])
+        .arg(&dir)
+        .ok()?;
+    ensure!(json.contains("\"policies\": []"), "{json}");
     ensure_eq!(listed(&dir)?, [""; 0], "that too");
     mount.unmount()?;
     mount.fsck_is_clean()
