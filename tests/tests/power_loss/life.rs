@@ -359,7 +359,9 @@ impl Known {
             Op::Settle(_) => {
                 let options = SettleOptions {
                     workers: 1,
+                    effort: Effort::Dense,
                     force: true,
+                    anew: false,
                     pace: &|_| true,
                 };
                 store.settle(handle, &[], &options).map(|_| ())
