@@ -124,7 +124,9 @@ impl Specimen {
             };
             let options = SettleOptions {
                 workers: 1,
+                effort: Effort::Dense,
                 force: true,
+                anew: false,
                 pace: &|_| true,
             };
             store.settle(&file, &[region], &options)?;
