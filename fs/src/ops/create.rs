@@ -25,9 +25,12 @@ impl Fs {
         umask: u32,
         writes: bool,
     ) -> Result<(Attr, Handle), Error> {
+        let generation = self.policies.generation();
+        let policy = self.policy_in(parent)?;
         let mode = mode & !S_IFMT | S_IFREG;
         let attr = self.mknod(caller, parent, name, mode, umask, 0)?;
-        let handle = self.open(attr.ino, writes)?;
+        let handle = Handle::new(self.store.file(attr.ino)?, writes);
+        self.begin_policy(&handle, generation, &policy);
         Ok((attr, handle))
     }
 

@@ -154,6 +154,13 @@ impl Fs {
         Ok(self.held_at(inode)?.policy(&self.policies.defaults))
     }
 
+    /// What is known of a file that was just created and has nothing of its own: what held in its
+    /// directory in a generation.
+    pub(crate) fn begin_policy(&self, handle: &Handle, generation: u64, policy: &Policy) {
+        handle.file.set_effort(policy.write);
+        handle.policy.note(generation, policy.sync);
+    }
+
     /// Brings an open file up to date before something is written to it. Returns whether the
     /// writer wants it durable.
     pub(crate) fn follow_policy(&self, handle: &Handle) -> Result<bool, Error> {
