@@ -4,7 +4,8 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::{Backing, LustreBacking, PmemBacking, PosixBacking, Striping, pmem};
+use crate::posix::PackFiles;
+use crate::{Backing, PosixBacking, Striping, pmem};
 
 /// What Lustre answers to `statfs`.
 const LUSTRE_MAGIC: i64 = 0x0BD0_0BD0;
@@ -68,21 +69,22 @@ pub fn choose(asked: Option<Device>, facts: impl FnOnce() -> Option<Facts>) -> D
 pub fn open_device(root: &Path, choice: Choice) -> io::Result<Arc<dyn Backing>> {
     let device = choose(choice.device, || Facts::of(root).ok());
     tracing::info!(?device, "backing chosen");
-    Ok(match device {
-        Device::Posix => Arc::new(PosixBacking::new(root)),
-        Device::Lustre => Arc::new(LustreBacking::new(root, choice.striping)),
+    let packs = match device {
+        Device::Posix => PackFiles::Plain,
+        Device::Lustre => PackFiles::Striped(choice.striping),
         Device::Pmem => {
-            let backing = PmemBacking::new(root)?;
-            if !backing.is_direct() {
+            let durable = pmem::probe_directory(root)?;
+            if !pmem::is_direct(durable) {
                 tracing::warn!(
                     "{} is not persistent memory; packs are mapped all the same and synced by \
                      the kernel, mount with backing=auto unless that is meant",
                     root.display()
                 );
             }
-            Arc::new(backing)
+            PackFiles::Mapped(durable)
         }
-    })
+    };
+    Ok(Arc::new(PosixBacking::with(root, packs)))
 }
 
 #[cfg(test)]

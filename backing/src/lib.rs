@@ -19,8 +19,8 @@ mod posix;
 mod priority;
 
 pub use choice::{Choice, Device, Facts, choose, open_device};
-pub use lustre::{LustreBacking, StripeCount, Striping};
-pub use pmem::{PROBE, PmemBacking};
+pub use lustre::{StripeCount, Striping};
+pub use pmem::PROBE;
 pub use posix::PosixBacking;
 pub use priority::{Priority, set_priority};
 

@@ -1,11 +1,7 @@
-//! A store on Lustre.
+//! Striping packs on Lustre.
 
-use std::io;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
-
-use crate::{Access, Backing, BackingFile, Entry, PosixBacking, Space};
 
 /// Over how many storage targets a file is spread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,36 +47,17 @@ impl Striping {
             self.size.to_string(),
         ])
     }
-}
-
-/// A store in a directory of Lustre: directories of packs are striped as asked for.
-#[derive(Debug)]
-pub struct LustreBacking {
-    posix: PosixBacking,
-    striping: Striping,
-}
-
-impl LustreBacking {
-    /// Uses an existing directory.
-    #[must_use]
-    pub fn new(root: &Path, striping: Striping) -> Self {
-        Self {
-            posix: PosixBacking::new(root),
-            striping,
-        }
-    }
 
     /// Has files of a new directory striped. Where that does not work they are striped as Lustre
     /// sees fit, which is slower at worst.
-    fn stripe(&self, path: &Path) -> io::Result<()> {
-        let Some(arguments) = self.striping.arguments() else {
-            return Ok(());
+    pub(crate) fn apply(self, path: &Path) {
+        let Some(arguments) = self.arguments() else {
+            return;
         };
-        let path = self.posix.resolve(path)?;
         let answer = Command::new("lfs")
             .arg("setstripe")
             .args(&arguments)
-            .arg(&path)
+            .arg(path)
             .stdin(Stdio::null())
             .output();
         let command = || format!("lfs setstripe {} {}", arguments.join(" "), path.display());
@@ -98,57 +75,14 @@ impl LustreBacking {
                 command()
             ),
         }
-        Ok(())
-    }
-}
-
-impl Backing for LustreBacking {
-    fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn BackingFile>> {
-        self.posix.open(path, access)
     }
 
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.posix.rename(from, to)
-    }
-
-    fn remove_file(&self, path: &Path) -> io::Result<()> {
-        self.posix.remove_file(path)
-    }
-
-    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
-        self.posix.remove_dir_all(path)
-    }
-
-    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
-        let exists = self.posix.resolve(path)?.is_dir();
-        self.posix.create_dir_all(path)?;
-        if !exists && path.starts_with("packs") {
-            self.stripe(path)?;
+    /// Packs that are a multiple of so many bytes long fill their stripes.
+    pub(crate) fn pack_unit(self) -> u64 {
+        match self.count {
+            StripeCount::Targets(count) => self.size * u64::from(count.max(1)),
+            StripeCount::All | StripeCount::Keep => self.size,
         }
-        Ok(())
-    }
-
-    fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
-        self.posix.list(path)
-    }
-
-    fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        self.posix.sync_dir(path)
-    }
-
-    fn space(&self) -> io::Result<Space> {
-        self.posix.space()
-    }
-
-    fn pack_unit(&self) -> u64 {
-        match self.striping.count {
-            StripeCount::Targets(count) => self.striping.size * u64::from(count.max(1)),
-            StripeCount::All | StripeCount::Keep => self.striping.size,
-        }
-    }
-
-    fn root(&self) -> &Path {
-        self.posix.root()
     }
 }
 
@@ -172,7 +106,7 @@ mod tests {
     fn packs_fill_their_stripes() {
         let unit = |count| {
             let size = 4 << 20;
-            LustreBacking::new(Path::new("/"), Striping { count, size }).pack_unit()
+            Striping { count, size }.pack_unit()
         };
         assert_eq!(unit(StripeCount::Targets(1)), 4 << 20);
         assert_eq!(unit(StripeCount::Targets(4)), 16 << 20);

@@ -1,4 +1,4 @@
-//! A store in an ordinary directory.
+//! A store in a directory.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -9,22 +9,42 @@ use std::sync::Arc;
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
 
-use crate::{Access, Backing, BackingFile, Entry, Space};
+use crate::mapped::{Durable, MappedFile};
+use crate::{Access, Backing, BackingFile, Entry, Space, Striping};
 
 /// Files of a store belong to the daemon's user alone.
 const FILE_MODE: u32 = 0o600;
 const DIR_MODE: u32 = 0o700;
 
-/// A store in an ordinary POSIX directory.
+/// What is special about packs on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PackFiles {
+    /// Nothing.
+    Plain,
+    /// They are written through mappings.
+    Mapped(Durable),
+    /// Their directories are striped.
+    Striped(Striping),
+}
+
+/// A store in a POSIX directory.
 #[derive(Debug)]
 pub struct PosixBacking {
     root: PathBuf,
+    packs: PackFiles,
 }
 
 impl PosixBacking {
     /// Uses an existing directory.
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self { root: root.into() }
+        Self::with(root, PackFiles::Plain)
+    }
+
+    pub(crate) fn with(root: impl Into<PathBuf>, packs: PackFiles) -> Self {
+        Self {
+            root: root.into(),
+            packs,
+        }
     }
 
     /// Opens or creates a file of the operating system.
@@ -44,7 +64,7 @@ impl PosixBacking {
     }
 
     /// Refuses a path that would leave the store.
-    pub(crate) fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
+    fn resolve(&self, path: &Path) -> io::Result<PathBuf> {
         if path
             .components()
             .all(|c| matches!(c, Component::Normal(_) | Component::CurDir))
@@ -61,9 +81,13 @@ impl PosixBacking {
 
 impl Backing for PosixBacking {
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn BackingFile>> {
-        Ok(Arc::new(PosixFile {
-            file: self.open_file(path, access)?,
-        }))
+        let file = self.open_file(path, access)?;
+        if let PackFiles::Mapped(durable) = self.packs
+            && access == Access::CreatePack
+        {
+            return Ok(Arc::new(MappedFile::new(file, durable)));
+        }
+        Ok(Arc::new(PosixFile { file }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -82,10 +106,19 @@ impl Backing for PosixBacking {
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        let full = self.resolve(path)?;
+        let exists = full.is_dir();
         std::fs::DirBuilder::new()
             .recursive(true)
             .mode(DIR_MODE)
-            .create(self.resolve(path)?)
+            .create(&full)?;
+        if let PackFiles::Striped(striping) = self.packs
+            && !exists
+            && path.starts_with("packs")
+        {
+            striping.apply(&full);
+        }
+        Ok(())
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
@@ -120,6 +153,13 @@ impl Backing for PosixBacking {
             inodes: stat.files(),
             inodes_free: stat.files_free(),
         })
+    }
+
+    fn pack_unit(&self) -> u64 {
+        match self.packs {
+            PackFiles::Striped(striping) => striping.pack_unit(),
+            PackFiles::Plain | PackFiles::Mapped(_) => 1,
+        }
     }
 
     fn root(&self) -> &Path {
