@@ -288,6 +288,18 @@ impl Figures {
     }
 }
 
+/// Said below a table that is about to change.
+const WRITING: &str = "\nSome files are on their way to the store; directories and totals count \
+                       them some seconds after the last write.\n";
+
+impl Entry {
+    /// Whether it, or something listed in it, is not stored yet.
+    fn is_being_written(&self) -> bool {
+        self.state.as_deref() == Some("writing")
+            || self.children.iter().flatten().any(Self::is_being_written)
+    }
+}
+
 fn render(report: &Report, bars: Bars) -> String {
     let mut columns = vec![
         ("path", Align::Left),
@@ -321,7 +333,11 @@ fn render(report: &Report, bars: Bars) -> String {
         let cells = cells("total".to_owned(), total, String::new());
         line(cells, Some(total.stored), total.stored);
     }
-    table.render()
+    let mut text = table.render();
+    if report.entries.iter().any(Entry::is_being_written) {
+        text.push_str(WRITING);
+    }
+    text
 }
 
 fn row(entry: &Entry) -> Vec<String> {
@@ -404,6 +420,16 @@ link              -         -      -      -  symlink
 total      4.00 MiB  2.50 MiB  1.60x      3
 ";
         assert_eq!(render(&report(), Bars::None), expected);
+    }
+
+    #[test]
+    fn figures_that_are_about_to_change_are_explained() {
+        let mut report = report();
+        assert!(!render(&report, Bars::None).contains("on their way"));
+        if let Some(children) = &mut report.entries[0].children {
+            children[1].state = Some("writing".to_owned());
+        }
+        assert!(render(&report, Bars::None).ends_with(WRITING));
     }
 
     #[test]
