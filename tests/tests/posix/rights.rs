@@ -296,7 +296,12 @@ pub(crate) fn sticky_directory(case: &Case) -> Outcome {
     );
     ensure!(path.exists(), "the file is gone");
     ensure!(
-        may(NOBODY, "echo more >> \"$F\"", &path)?,
+        // Without O_CREAT, which fs.protected_regular forbids here.
+        may(
+            NOBODY,
+            "echo more | dd of=\"$F\" oflag=append conv=notrunc,nocreat",
+            &path
+        )?,
         "another user may not write a file of mode 0666"
     );
     ensure!(
