@@ -108,13 +108,22 @@ e2e() {
     sed -n 's/.*Executable tests\/\([a-z0-9_]*\)\.rs (\(.*\))/\1 \2/p' "$log" |
         awk '{ rank = index("crash fsx model posix programs settle bench damage", $1); print (rank ? rank : 99), $0 }' |
         sort -n | cut -d' ' -f2- > "$results/suites"
+    # Those that copy all mounts into a name space of their own keep others from unmounting.
+    grep -E '^(boot|install|bench) ' "$results/suites" > "$results/suites-alone"
+    grep -vE '^(boot|install|bench) ' "$results/suites" > "$results/suites-shared"
+    suites_at_a_time 2 "$results/suites-shared"
+    suites_at_a_time 1 "$results/suites-alone"
+}
+
+# suites_at_a_time JOBS FILE
+suites_at_a_time() {
     local name program
     while read -r name program; do
-        while [ "$(jobs -rp | wc -l)" -ge 2 ]; do wait -n; done
+        while [ "$(jobs -rp | wc -l)" -ge "$1" ]; do wait -n; done
         case $program in /*) ;; *) program=$PWD/$program ;; esac
         one_suite "$name" "$program" < /dev/null &
         running+=($!)
-    done < "$results/suites"
+    done < "$2"
     wait
     running=()
 }

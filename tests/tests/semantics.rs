@@ -30,6 +30,17 @@ const ROWS: &[(&str, &str, Body)] = &[
         durability::close,
     ),
     (
+        "`close` of a file that was open for writing returns 0, policy `durability=sync`",
+        "closed_files_are_durable_where_the_policy_says_so",
+        durability::close_under_sync,
+    ),
+    (
+        "`write` with `O_DIRECT` or in a mount with `-o direct_io` returns; `truncate` returns: \
+         policy `durability=sync`",
+        "direct_writes_are_durable_where_the_policy_says_so",
+        durability::direct_write_under_sync,
+    ),
+    (
         "`fsync` or `fdatasync` returns 0",
         "synced_files_are_durable",
         durability::fsync,

@@ -133,15 +133,25 @@ fn require_stale(path: &Path) -> io::Result<()> {
             io::ErrorKind::AlreadyExists,
             "there is something else of that name",
         )),
-        Ok(_) => match UnixStream::connect(path) {
-            Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
-            Err(e) => Err(e),
-            Ok(_) => Err(io::Error::new(
-                io::ErrorKind::AddrInUse,
-                "another process listens there",
-            )),
-        },
+        Ok(_) => require_silence(path),
     }
+}
+
+/// Fails when somebody listens. A daemon that was killed takes a moment to let go of its socket.
+fn require_silence(path: &Path) -> io::Result<()> {
+    const LOOKS: u32 = 20;
+    for _ in 0..LOOKS {
+        match UnixStream::connect(path) {
+            Err(e) if e.kind() == io::ErrorKind::ConnectionRefused => return Ok(()),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(e) => return Err(e),
+            Ok(_) => std::thread::sleep(Duration::from_millis(50)),
+        }
+    }
+    Err(io::Error::new(
+        io::ErrorKind::AddrInUse,
+        "another process listens there",
+    ))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, Permissions};
 use std::io::Write;
-use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -116,6 +116,44 @@ pub(crate) fn close(case: &Case) -> Outcome {
     let mut machine = Machine::new(case)?;
     fs::write(machine.path().join("file"), sample())?;
     machine.soon(case, |top| holds_sample(&top.join("file")))?;
+    machine.end()
+}
+
+/// A directory with the policy `durability=sync`.
+fn synchronous(machine: &Machine) -> Outcome<std::path::PathBuf> {
+    let dir = machine.path().join("dir");
+    fs::create_dir(&dir)?;
+    let value = b"sync";
+    rustix::fs::setxattr(&dir, "user.shale.durability", value, XattrFlags::empty())?;
+    Ok(dir)
+}
+
+pub(crate) fn close_under_sync(case: &Case) -> Outcome {
+    let mut machine = Machine::new(case)?;
+    let dir = synchronous(&machine)?;
+    fs::write(dir.join("file"), sample())?;
+    let there = machine.after_power_cut(case, |top| Ok(holds_sample(&top.join("dir/file"))))?;
+    ensure!(there, "a closed file is not there");
+    machine.end()
+}
+
+pub(crate) fn direct_write_under_sync(case: &Case) -> Outcome {
+    let mut machine = Machine::new(case)?;
+    let dir = synchronous(&machine)?;
+    let direct = rustix::fs::OFlags::DIRECT.bits() as i32;
+    let file = File::options()
+        .write(true)
+        .create_new(true)
+        .custom_flags(direct)
+        .open(dir.join("file"))?;
+    file.write_all_at(&sample(), 0)?;
+    let there = machine.after_power_cut(case, |top| Ok(holds_sample(&top.join("dir/file"))))?;
+    ensure!(there, "what was written is not there");
+    file.set_len(5000)?;
+    let size =
+        machine.after_power_cut(case, |top| Ok(fs::metadata(top.join("dir/file"))?.len()))?;
+    ensure_eq!(size, 5000, "size after a truncation");
+    drop(file);
     machine.end()
 }
 
