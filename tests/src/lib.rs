@@ -29,6 +29,7 @@
 mod case;
 mod cmd;
 mod failure;
+mod library;
 mod loopdev;
 mod mount;
 mod rng;
@@ -42,6 +43,7 @@ pub mod versioned;
 pub use case::{Case, Fs, note, on_ext4, seed, tally};
 pub use cmd::{Cmd, Finished};
 pub use failure::{Context, Failure, Outcome};
+pub use library::{small_chunks, store_options};
 pub use loopdev::{Loop, LoopFs};
 pub use mount::{Mount, alive, binary, shale};
 pub use rng::Rng;

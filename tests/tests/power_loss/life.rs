@@ -5,14 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use shale_backing::faults::FaultDisk;
-use shale_store::index::schema::S_IFREG;
-use shale_store::index::{NewNode, ROOT, RenameMode};
-use shale_store::{Choice, Effort, Error, File, SettleOptions, Store, StoreOptions};
+use shale_store::index::{ROOT, RenameMode};
+use shale_store::{Effort, Error, File, SettleOptions, Store};
 use shale_tests::versioned::{BLOCK, Content, blocks};
-use shale_tests::{Failure, Outcome, Rng, ensure};
-
-/// 4 KiB: a block of the contents is a chunk of its own.
-const CHUNK_SHIFT: u8 = 12;
+use shale_tests::{Failure, Outcome, Rng, ensure, small_chunks, store_options};
 
 #[derive(Clone, Copy, Debug)]
 enum Op {
@@ -138,7 +134,7 @@ impl Life {
     /// Lives on a disk as far as the disk lets it.
     pub(crate) fn live(&self, disk: &Arc<FaultDisk>) -> Witness {
         let mut witness = Witness::default();
-        let Ok(mut store) = Store::open_on(disk.backing(), &options()) else {
+        let Ok(mut store) = Store::open_on(disk.backing(), &store_options(1 << 20)) else {
             return witness;
         };
         witness.opened = true;
@@ -148,7 +144,7 @@ impl Life {
                     witness.acknowledge_everything();
                 }
                 drop(store);
-                store = match Store::open_on(disk.backing(), &options()) {
+                store = match Store::open_on(disk.backing(), &store_options(1 << 20)) {
                     Ok(store) => store,
                     Err(_) => return witness,
                 };
@@ -160,18 +156,6 @@ impl Life {
             witness.acknowledge_everything();
         }
         witness
-    }
-}
-
-fn options() -> StoreOptions {
-    StoreOptions {
-        memory: 1 << 20,
-        workers: 2,
-        owner: (0, 0),
-        effort: Effort::Fast,
-        purpose: "test".to_owned(),
-        device: Choice::default(),
-        kernel_cache: true,
     }
 }
 
@@ -261,17 +245,10 @@ impl Witness {
 
     fn create(&mut self, store: &Store) -> Result<(), Error> {
         let number = self.files.len() as u64;
-        let node = NewNode {
-            mode: S_IFREG | 0o600,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            target: Vec::new(),
-            chunk_shift: CHUNK_SHIFT,
-            xattrs: Vec::new(),
-        };
         let name = format!("file{number}");
-        let created = store.namespace().create(ROOT, name.as_bytes(), &node);
+        let created = store
+            .namespace()
+            .create(ROOT, name.as_bytes(), &small_chunks());
         self.files.push(Known {
             ino: created.as_ref().map_or(0, |(inode, _)| inode.ino),
             content: Content::new(number),
@@ -283,8 +260,8 @@ impl Witness {
 
     /// Mounts what was found and looks for everything that was acknowledged.
     pub(crate) fn check(&self, path: &Path) -> Outcome {
-        let store =
-            Store::open(path, &options()).map_err(|e| Failure::new(format!("open: {e}")))?;
+        let store = Store::open(path, &store_options(1 << 20))
+            .map_err(|e| Failure::new(format!("open: {e}")))?;
         for known in &self.files {
             known.check(&store)?;
         }

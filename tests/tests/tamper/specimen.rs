@@ -4,13 +4,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use shale_backing::faults::copy_dir;
-use shale_store::index::schema::S_IFREG;
-use shale_store::index::{NewNode, ROOT};
-use shale_store::{
-    Block, ByteOrder, Choice, Effort, ElementKind, Error, Region, SettleOptions, Store,
-    StoreOptions,
-};
-use shale_tests::{Failure, Outcome, Rng, ensure};
+use shale_store::index::ROOT;
+use shale_store::{Block, ByteOrder, Effort, ElementKind, Error, Region, SettleOptions, Store};
+use shale_tests::{Failure, Outcome, Rng, ensure, small_chunks, store_options};
 
 /// Names and contents.
 pub(crate) type Contents = BTreeMap<String, Vec<u8>>;
@@ -33,37 +29,16 @@ pub(crate) struct Specimen {
     contents: Contents,
 }
 
-fn options() -> StoreOptions {
-    StoreOptions {
-        memory: 16 << 20,
-        workers: 2,
-        owner: (0, 0),
-        effort: Effort::Fast,
-        purpose: "test".to_owned(),
-        device: Choice::default(),
-        kernel_cache: true,
-    }
-}
-
 fn failed(what: &str) -> impl Fn(Error) -> Failure {
     let what = what.to_owned();
     move |error| Failure::new(format!("{what}: {error}"))
 }
 
 fn put(store: &Store, name: &str, data: &[u8]) -> Result<(), Error> {
-    let node = NewNode {
-        mode: S_IFREG | 0o600,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        target: Vec::new(),
-        chunk_shift: 12,
-        xattrs: Vec::new(),
-    };
     let names = store.namespace();
     let ino = match names.lookup(ROOT, name.as_bytes()) {
         Ok(inode) => inode.ino,
-        Err(_) => names.create(ROOT, name.as_bytes(), &node)?.0.ino,
+        Err(_) => names.create(ROOT, name.as_bytes(), &small_chunks())?.0.ino,
     };
     let file = store.file(ino)?;
     // Many commits, so that the map is folded.
@@ -147,7 +122,7 @@ impl Specimen {
     }
 
     fn session(&self, work: impl Fn(&Store) -> Result<(), Error>) -> Outcome {
-        let store = Store::open(&self.now, &options()).map_err(failed("open"))?;
+        let store = Store::open(&self.now, &store_options(16 << 20)).map_err(failed("open"))?;
         work(&store).map_err(failed("write"))?;
         store.shut_down().map_err(failed("shut down"))
     }
@@ -167,7 +142,7 @@ impl Specimen {
 
 /// Opens a store and reads what should be there; `None` when it does not open.
 pub(crate) fn read(store: &Path, contents: &Contents) -> Outcome<Option<BTreeMap<String, Found>>> {
-    let Ok(store) = Store::open(store, &options()) else {
+    let Ok(store) = Store::open(store, &store_options(16 << 20)) else {
         return Ok(None);
     };
     let mut all = BTreeMap::new();
