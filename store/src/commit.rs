@@ -174,8 +174,10 @@ impl Store {
                 return inner.durable();
             }
         }
-        file.state.lock().fail(libc::EIO);
-        Err(Error::Refused(libc::EIO))
+        let mut state = file.state.lock();
+        let errno = state.lost_errno;
+        state.fail(errno);
+        Err(Error::Refused(errno))
     }
 
     /// Returns when every change of names and attributes before the call is durable.
@@ -210,7 +212,11 @@ impl Store {
                 let state = file.state.lock();
                 let waits = state.is_waiting(*target);
                 if waits {
-                    errno = state.failure.errno;
+                    errno = if state.failure.errno == 0 {
+                        state.lost_errno
+                    } else {
+                        state.failure.errno
+                    };
                 }
                 waits
             });
@@ -218,7 +224,7 @@ impl Store {
                 return self.sync_metadata();
             }
         }
-        Err(Error::Refused(if errno == 0 { libc::EIO } else { errno }))
+        Err(Error::Refused(errno))
     }
 }
 
@@ -289,8 +295,9 @@ impl Inner {
         }
         let mut lost = self.frames.packs.abandoned();
         lost.extend(failed.iter().map(|(pack, _)| *pack));
+        let errno = failed.iter().find_map(|(_, error)| error.raw_os_error());
         for batch in batches {
-            self.commit(batch, &lost, encoder);
+            self.commit(batch, &lost, errno.unwrap_or(libc::EIO), encoder);
         }
         if reason.durable {
             let kv = self.namespace.kv();
@@ -355,7 +362,8 @@ impl Inner {
         })
     }
 
-    fn commit(&self, batch: Batch, lost: &[u64], encoder: &mut FrameEncoder) {
+    /// `errno` is why packs were lost.
+    fn commit(&self, batch: Batch, lost: &[u64], errno: i32, encoder: &mut FrameEncoder) {
         let Batch {
             file,
             mut flushed,
@@ -364,6 +372,9 @@ impl Inner {
         let mut state = file.state.lock();
         let (again, good): (Vec<_>, Vec<_>) = flushed.drain(..).partition(|f| f.is_in(lost));
         let rewritten = !again.is_empty();
+        if rewritten {
+            state.lost_errno = errno;
+        }
         for failed in again {
             let freed = state.thaw(failed.index, &failed.frozen, file.chunk_len() as usize);
             self.budget.give(freed);

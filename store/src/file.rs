@@ -50,6 +50,8 @@ pub(crate) struct FileState {
     pub(crate) ready: Vec<Flushed>,
     /// Counts writes, so that a sync knows what it has to wait for.
     pub(crate) write_seq: u64,
+    /// Why the last pack with data of this file could not be synced.
+    pub(crate) lost_errno: i32,
     pub(crate) dirty_since: Option<Instant>,
     pub(crate) failure: Failure,
 }
@@ -131,6 +133,7 @@ impl File {
                 chunks: BTreeMap::new(),
                 ready: Vec::new(),
                 write_seq: 0,
+                lost_errno: libc::EIO,
                 dirty_since: None,
                 failure: Failure::default(),
             }),

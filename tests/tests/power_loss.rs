@@ -11,10 +11,13 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use shale_backing::faults::{FaultDisk, Left, Tear};
+use shale_backing::faults::{FaultDisk, Left, Step, Tear};
+use shale_store::Store;
 use shale_store::fsck::{FsckOptions, fsck};
+use shale_store::index::ROOT;
 use shale_tests::{
-    Case, Failure, Need, Outcome, Rng, Suite, ensure, is_long, note, rounds, seed, tally,
+    Case, Failure, Need, Outcome, Rng, Suite, ensure, is_long, note, rounds, seed, small_chunks,
+    store_options, tally,
 };
 
 use life::{Life, Witness};
@@ -31,6 +34,10 @@ fn main() -> ExitCode {
         })
         .test("at_random_in_long_lives", at_random_in_long_lives)
         .test("after_any_single_failure", after_any_single_failure)
+        .test(
+            "a_sync_that_fails_says_why_and_works_again_later",
+            a_sync_that_fails_says_why,
+        )
         .run()
 }
 
@@ -164,5 +171,36 @@ fn after_any_single_failure(case: &Case) -> Outcome {
     }
     note(format!("{failures} steps failed, one in each life"));
     tally("single failing steps", failures, failures, 0);
+    Ok(())
+}
+
+/// A device that cannot sync packs: the error reaches the sync, the data stays and is written
+/// when the device is well.
+fn a_sync_that_fails_says_why(case: &Case) -> Outcome {
+    let live = case.work().join("live");
+    for errno in [libc::EIO, libc::ENOSPC, libc::EDQUOT] {
+        fresh(&live)?;
+        let disk = FaultDisk::new(&live)?;
+        let refused = |e: shale_store::Error| Failure::new(e.to_string());
+        let store = Store::open_on(disk.backing(), &store_options(1 << 20)).map_err(refused)?;
+        let names = store.namespace();
+        let created = names.create(ROOT, b"file", &small_chunks());
+        let ino = created.map_err(|e| Failure::new(e.to_string()))?.0.ino;
+        let file = store.file(ino).map_err(refused)?;
+        store.write(&file, 0, b"precious").map_err(refused)?;
+        disk.rule(move |step, path, _| {
+            let is_pack = path.extension().is_some_and(|e| e == "pack");
+            (step == Step::Sync && is_pack).then(|| std::io::Error::from_raw_os_error(errno))
+        });
+        let answer = store.sync(&file).map_err(|e| e.errno());
+        ensure!(answer == Err(errno), "{answer:?} instead of errno {errno}");
+        disk.heal();
+        store.sync(&file).map_err(refused)?;
+        let mut found = Vec::new();
+        store.read(&file, 0, 100, &mut found).map_err(refused)?;
+        ensure!(found == b"precious", "{found:?}");
+        store.close(file);
+        store.shut_down().map_err(refused)?;
+    }
     Ok(())
 }
