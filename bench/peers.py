@@ -87,6 +87,17 @@ def unmount(target):
             time.sleep(0.05)
 
 
+def close_below(directory):
+    """Closes what this process has open in a directory: an interrupt comes before any `close`."""
+    below = directory.rstrip("/") + "/"
+    for descriptor in map(int, os.listdir("/proc/self/fd")):
+        try:
+            if os.readlink(f"/proc/self/fd/{descriptor}").startswith(below):
+                os.close(descriptor)
+        except OSError:
+            continue  # the one that listed them
+
+
 def files(path):
     if not os.path.isdir(path):
         yield path
@@ -111,6 +122,7 @@ class Peer:
 
     def abandon(self, place):
         """Something failed; leave nothing mounted."""
+        close_below(place.path)
         for target in (place.path, place.under):
             if os.path.ismount(target):
                 try:
@@ -205,6 +217,7 @@ class Shale(Ext4):
         return int(os.getxattr(path, f"user.shale.stat.{what}"))
 
     def abandon(self, place):
+        close_below(place.path)
         log = place.under + "/store/shale.log"
         if os.path.exists(log):
             with open(log) as file:

@@ -21,7 +21,14 @@ fn main() -> ExitCode {
         .limit(Duration::from_secs(300))
         .test("statistics_targets_and_tables_are_right", units)
         .test("every_workload_runs_and_verifies", smoke)
-        .test("an_interrupted_run_leaves_nothing", interrupted)
+        .test(
+            "a_run_interrupted_behind_a_mount_leaves_nothing",
+            interrupted_behind_a_mount,
+        )
+        .test(
+            "a_run_interrupted_while_it_writes_leaves_nothing",
+            interrupted_while_it_writes,
+        )
         .run()
 }
 
@@ -79,12 +86,36 @@ fn mounts_below(directory: &Path, process: u32) -> Outcome<usize> {
     Ok(table.lines().filter(|line| line.contains(&below)).count())
 }
 
-fn interrupted(case: &Case) -> Outcome {
+/// How many files a process has open below a directory.
+fn open_below(directory: &Path, process: u32) -> Outcome<usize> {
+    let open = fs::read_dir(format!("/proc/{process}/fd"))?;
+    // One that cannot be read has been closed meanwhile.
+    let targets = open.flatten().flat_map(|entry| fs::read_link(entry.path()));
+    Ok(targets
+        .filter(|target| target.starts_with(directory))
+        .count())
+}
+
+fn interrupted_behind_a_mount(case: &Case) -> Outcome {
+    let work = case.work().join("bench");
+    // ShaleFS over ext4: two mounts at once.
+    interrupted(case, |harness| Ok(mounts_below(&work, harness)? >= 2))
+}
+
+fn interrupted_while_it_writes(case: &Case) -> Outcome {
+    let work = case.work().join("bench");
+    let mount = work.join("mounts/mount");
+    interrupted(case, |harness| {
+        Ok(mounts_below(&work, harness)? >= 2 && open_below(&mount, harness)? > 0)
+    })
+}
+
+/// Interrupts the harness as soon as `now` says of it, by its process id, that the moment is right.
+fn interrupted(case: &Case, now: impl Fn(u32) -> Outcome<bool>) -> Outcome {
     let work = case.work().join("bench");
     let mut child = harness(case, "smoke")?.spawn()?;
     let begun = Instant::now();
-    // ShaleFS over ext4: two mounts at once.
-    while mounts_below(&work, child.id())? < 2 {
+    while !now(child.id())? {
         ensure!(
             child.try_wait()?.is_none(),
             "it ended before it was interrupted"
@@ -93,7 +124,7 @@ fn interrupted(case: &Case) -> Outcome {
             begun.elapsed() < Duration::from_secs(120),
             "it mounts nothing"
         );
-        std::thread::sleep(Duration::from_millis(5));
+        std::thread::sleep(Duration::from_millis(1));
     }
     kill(Pid::from_raw(child.id().try_into()?), Signal::SIGTERM)?;
     let status = child.wait()?;
