@@ -128,7 +128,9 @@ fn may_write(flags: i32) -> bool {
     OpenFlags(flags).acc_mode() != OpenAccMode::O_RDONLY
 }
 
-fn forget_attr(notifier: &OnceLock<Notifier>, ino: INodeNo) {
+/// Makes the kernel ask for attributes again. Not for threads that serve requests: it may wait for
+/// one that holds the inode.
+pub(crate) fn forget_attr(notifier: &OnceLock<Notifier>, ino: INodeNo) {
     if let Some(notifier) = notifier.get() {
         // A negative offset leaves cached data alone. An inode the kernel has forgotten is fine.
         let _ = notifier.inval_inode(ino, -1, 0);

@@ -5,6 +5,7 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
+use shale_store::Collecting;
 use shale_store::index::ROOT;
 
 use crate::counters::{BUCKETS, Op};
@@ -171,6 +172,8 @@ pub struct Gc {
     pub deleted: u64,
     /// Bytes given back.
     pub freed: u64,
+    /// Passes that failed.
+    pub failed: u64,
 }
 
 /// A slow operation.
@@ -322,12 +325,13 @@ impl Fs {
                 current: None,
             },
             gc: Gc {
-                running: store.is_collecting(),
+                running: store.collecting() == Collecting::Running,
                 garbage: store.garbage(),
                 rewritten: counted.packs_rewritten.get(),
                 moved: counted.bytes_rewritten.get(),
                 deleted: counted.packs_deleted.get(),
                 freed: counted.bytes_deleted.get(),
+                failed: counted.collections_failed.get(),
             },
             raw: totals.raw,
             stored: totals.stored,

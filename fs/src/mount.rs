@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
-use fuser::{Config, MountOption, Session, SessionACL};
+use fuser::{Config, INodeNo, MountOption, Session, SessionACL};
 use nix::mount::MntFlags;
 use shale_store::{Effort, Store, StoreOptions};
 
-use crate::fuse::Wire;
+use crate::fuse::{Wire, forget_attr};
 use crate::metrics::{Bound, Server};
 use crate::policy::Defaults;
 use crate::{Error, Fs, MountOptions};
@@ -111,6 +111,8 @@ fn start(fs: Arc<Fs>, options: &MountOptions) -> Result<Threads, Error> {
     let session =
         Session::new(wire, mountpoint, &config(options)).map_err(failed("mount on", mountpoint))?;
     let _ = notifier.set(session.notifier());
+    fs.settling
+        .listen(Box::new(move |ino| forget_attr(&notifier, INodeNo(ino))));
     let session = std::thread::Builder::new()
         .name("shale-session".to_owned())
         .spawn(move || session.run())

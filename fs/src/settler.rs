@@ -1,14 +1,17 @@
 //! The background pass: finds quiet files, understands them, settles them.
 
-use std::collections::{BTreeMap, HashMap};
+mod control;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use shale_backing::{Priority, set_priority};
 use shale_layout::ReadAt;
 use shale_store::index::schema::{Phase, Time};
@@ -16,6 +19,8 @@ use shale_store::{File, SettleOptions, Settled, Store, tried};
 
 use crate::error::refused;
 use crate::{Error, Fs, regions};
+
+pub(crate) use control::{Control, Outcome, Request};
 
 /// Nobody waits for it, and on a busy machine the lowest priority waits for long.
 const PATIENT: shale_layout::Options = shale_layout::Options {
@@ -27,8 +32,6 @@ const PATIENT: shale_layout::Options = shale_layout::Options {
     growing: false,
 };
 
-/// How often it looks for quiet files.
-const TICK: Duration = Duration::from_secs(1);
 /// Loose files looked at in one go.
 const BATCH: usize = 64;
 /// How long a file is left alone after settling it failed.
@@ -53,90 +56,7 @@ pub struct Settling {
     pub workers: usize,
 }
 
-/// What the thread is to do and does.
-#[derive(Debug, Default)]
-pub(crate) struct Control {
-    state: Mutex<State>,
-    wake: Condvar,
-    /// Bytes that programs have read and written.
-    traffic: AtomicU64,
-    /// Raw bytes of the current file that have been worked on.
-    done: AtomicU64,
-}
-
-/// What somebody asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Request {
-    /// Settle it, if it is not settled.
-    Settle,
-    /// Encode all of it anew, by the policy that holds now.
-    Rewrite,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    stop: bool,
-    requested: BTreeMap<u64, Request>,
-    current: Option<u64>,
-}
-
-impl Control {
-    pub(crate) fn note_traffic(&self, bytes: usize) {
-        self.traffic.fetch_add(bytes as u64, Ordering::Relaxed);
-    }
-
-    /// What to do next, after a pause if there was nothing; `None` to end. A request is preferred
-    /// to the list.
-    fn next(&self, pause: bool) -> Option<Option<(u64, Request)>> {
-        let mut state = self.state.lock();
-        if pause && !state.stop && state.requested.is_empty() {
-            self.wake.wait_for(&mut state, TICK);
-        }
-        if state.stop {
-            return None;
-        }
-        let asked = state.requested.pop_first();
-        state.current = asked.map(|(ino, _)| ino);
-        self.done.store(0, Ordering::Relaxed);
-        Some(asked)
-    }
-
-    fn is_stopped(&self) -> bool {
-        self.state.lock().stop
-    }
-}
-
 impl Fs {
-    /// Asks for a file to be settled soon.
-    pub(crate) fn request_settle(&self, ino: u64, request: Request) {
-        let mut state = self.settling.state.lock();
-        let asked = state.requested.entry(ino).or_insert(request);
-        *asked = request.max(*asked);
-        drop(state);
-        self.settling.wake.notify_all();
-    }
-
-    /// The file that is being settled, and how many were asked for.
-    pub(crate) fn settling_now(&self) -> (Option<u64>, u64) {
-        let state = self.settling.state.lock();
-        (state.current, state.requested.len() as u64)
-    }
-
-    /// Raw bytes of a file that have been worked on, while it is being settled.
-    pub(crate) fn settled_so_far(&self, ino: u64) -> u64 {
-        if self.settling.state.lock().current == Some(ino) {
-            self.settling.done.load(Ordering::Relaxed)
-        } else {
-            0
-        }
-    }
-
-    /// Whether a file is being settled or going to be because somebody asked for it.
-    pub(crate) fn is_settling(&self, ino: u64) -> bool {
-        let state = self.settling.state.lock();
-        state.current == Some(ino) || state.requested.contains_key(&ino)
-    }
-
     /// Starts the background pass.
     pub(crate) fn start_settling(self: &Arc<Self>, how: Settling) -> io::Result<JoinHandle<()>> {
         let fs = Arc::clone(self);
@@ -145,15 +65,16 @@ impl Fs {
             .spawn(move || work(&fs, &how))
     }
 
-    pub(crate) fn stop_settling(&self) {
-        self.settling.state.lock().stop = true;
-        self.settling.wake.notify_all();
-    }
-
     fn settle(&self, ino: u64, how: &Settling, request: Option<Request>) -> Result<Settled, Error> {
         let file = self.store.file(ino)?;
-        let result = self.settle_file(&file, how, request);
+        let settle = AssertUnwindSafe(|| self.settle_file(&file, how, request));
+        let result = catch_unwind(settle).unwrap_or_else(|_| {
+            tracing::error!(inode = ino, "settling panicked; please report this");
+            refused(libc::EIO)
+        });
         self.store.close(file);
+        // What the kernel remembers of its chunks and blocks is not true any more.
+        self.settling.changed(ino);
         result
     }
 
@@ -166,6 +87,8 @@ impl Fs {
         if request.is_some() {
             self.store.sync(file)?;
         }
+        #[cfg(test)]
+        self.settling.fall_into_trap();
         let inode = self.namespace().inode(file.ino())?;
         let policy = self.policy_of(&inode)?;
         let rewrite = request == Some(Request::Rewrite);
@@ -189,10 +112,7 @@ impl Fs {
             rate: how.rate,
             begun: Instant::now(),
             patient: request.is_none(),
-            seen: Mutex::new((
-                Instant::now(),
-                self.settling.traffic.load(Ordering::Relaxed),
-            )),
+            seen: Mutex::new((Instant::now(), self.settling.traffic())),
         };
         let options = SettleOptions {
             workers: how.workers,
@@ -240,7 +160,7 @@ struct Governor<'a> {
 impl Governor<'_> {
     /// Waits; `false` to end.
     fn pace(&self, bytes: u64) -> bool {
-        let done = self.control.done.fetch_add(bytes, Ordering::Relaxed);
+        let done = self.control.progress(bytes);
         let due = Duration::from_secs_f64(done as f64 / self.rate.max(1) as f64);
         while self.begun.elapsed() < due && !self.control.is_stopped() {
             std::thread::sleep((due - self.begun.elapsed().min(due)).min(LOOK));
@@ -257,7 +177,7 @@ impl Governor<'_> {
 
     /// Whether programs have moved a lot since the last look.
     fn is_busy(&self) -> bool {
-        let now = (Instant::now(), self.control.traffic.load(Ordering::Relaxed));
+        let now = (Instant::now(), self.control.traffic());
         let then = std::mem::replace(&mut *self.seen.lock(), now);
         let seconds = (now.0 - then.0).as_secs_f64().max(1e-6);
         (now.1 - then.1) as f64 / seconds > BUSY_RATE
@@ -300,7 +220,7 @@ fn work(fs: &Fs, how: &Settling) {
             None if Instant::now() < sweeper.resume => true,
             None => !sweeper.sweep(),
         };
-        fs.settling.state.lock().current = None;
+        fs.settling.rest();
     }
 }
 
@@ -319,8 +239,7 @@ impl Sweeper<'_> {
         let mut found = false;
         self.failed.retain(|_, since| since.elapsed() < RETRY);
         for &ino in &batch {
-            let waiting = !fs.settling.state.lock().requested.is_empty();
-            if fs.settling.is_stopped() || waiting {
+            if fs.settling.is_stopped() || fs.settling.is_asked() {
                 self.cursor = ino;
                 return true;
             }
@@ -328,8 +247,7 @@ impl Sweeper<'_> {
             let quiet = !self.failed.contains_key(&ino) && is_quiet(fs, ino);
             self.looked += begun.elapsed();
             if quiet {
-                fs.settling.state.lock().current = Some(ino);
-                fs.settling.done.store(0, Ordering::Relaxed);
+                fs.settling.begin(ino);
                 self.attempt(ino, None);
                 found = true;
             }
@@ -360,35 +278,46 @@ impl Sweeper<'_> {
 
     fn attempt(&mut self, ino: u64, request: Option<Request>) {
         let fs = self.fs;
-        if fs.has_writers(ino) {
-            return;
+        let outcome = if fs.has_writers(ino) {
+            Outcome::Busy
+        } else {
+            self.settle(ino, request)
+        };
+        if request.is_some() {
+            fs.settling.note(ino, outcome);
         }
-        let settled = catch_unwind(AssertUnwindSafe(|| fs.settle(ino, self.how, request)));
-        let settled = settled.unwrap_or_else(|_| {
-            tracing::error!(inode = ino, "settling panicked; please report this");
-            refused(libc::EIO)
-        });
-        match settled {
+    }
+
+    fn settle(&mut self, ino: u64, request: Option<Request>) -> Outcome {
+        let fs = self.fs;
+        let counters = &fs.counters.settle;
+        match fs.settle(ino, self.how, request) {
             Ok(done) => {
                 tracing::info!(inode = ino, ?done, "settled");
-                let counters = &fs.counters.settle;
                 counters.raw.add(done.raw);
                 counters.before.add(done.before);
                 counters.after.add(done.after);
                 if done.stopped || done.void > 0 {
                     counters.failed.one();
                     self.failed.insert(ino, Instant::now());
-                } else if done.hard {
+                    return Outcome::Busy;
+                }
+                if done.hard {
                     counters.hard.one();
                 } else if done.raw > 0 {
                     counters.files.one();
                 }
+                Outcome::Done
             }
-            Err(e) if e.errno() == libc::ENOENT => {}
+            Err(e) if e.errno() == libc::ENOENT => Outcome::Done,
             Err(e) => {
                 tracing::warn!(inode = ino, "settling failed and is put off: {e}");
-                fs.counters.settle.failed.one();
+                counters.failed.one();
                 self.failed.insert(ino, Instant::now());
+                match e.errno() {
+                    libc::EBUSY => Outcome::Busy,
+                    errno => Outcome::Failed(errno),
+                }
             }
         }
     }

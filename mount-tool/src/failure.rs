@@ -247,7 +247,7 @@ fn advice(error: &io::Error) -> Option<&'static str> {
     })
 }
 
-fn one_line(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     let words: Vec<&str> = text
         .split(char::is_control)
         .filter(|part| !part.is_empty())

@@ -26,6 +26,21 @@ struct State {
     /// Rewrite everything of which less than so many percent is alive.
     requested: Option<u64>,
     running: bool,
+    /// The last pass failed.
+    failed: bool,
+    #[cfg(test)]
+    trap: bool,
+}
+
+/// What became of collecting garbage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Collecting {
+    /// Packs are being rewritten, or are going to be because somebody asked for it.
+    Running,
+    /// The last pass did what there was to do.
+    Idle,
+    /// The last pass broke off; the log says why.
+    Failed,
 }
 
 impl Control {
@@ -51,6 +66,11 @@ impl Control {
         state.running = true;
         Some(state.requested.take())
     }
+
+    /// Notes how a pass ended.
+    fn note(&self, failed: bool) {
+        self.state.lock().failed = failed;
+    }
 }
 
 impl Store {
@@ -61,11 +81,15 @@ impl Store {
         control.wake.notify_all();
     }
 
-    /// Whether packs are being rewritten, or are going to be because somebody asked for it.
+    /// What collecting does, and how it ended.
     #[must_use]
-    pub fn is_collecting(&self) -> bool {
+    pub fn collecting(&self) -> Collecting {
         let state = self.inner.collector.state.lock();
-        state.requested.is_some() || state.running
+        match *state {
+            _ if state.requested.is_some() || state.running => Collecting::Running,
+            _ if state.failed => Collecting::Failed,
+            _ => Collecting::Idle,
+        }
     }
 
     /// Stored bytes that nothing needs any more, in packs that do not grow.
@@ -85,25 +109,40 @@ pub(crate) fn work(inner: &Inner) {
     set_priority(Priority::Low);
     let mut encoder = FrameEncoder::new();
     while let Some(percent) = inner.collector.next() {
-        match catch_unwind(AssertUnwindSafe(|| pass(inner, percent, &mut encoder))) {
-            Ok(Ok(())) => {}
-            Ok(Err(e)) => tracing::warn!("collecting garbage is put off: {e}"),
-            Err(_) => tracing::error!("collecting garbage panicked; please report this"),
+        let pass = AssertUnwindSafe(|| pass(inner, percent, &mut encoder));
+        let failed = match catch_unwind(pass) {
+            Ok(Ok(false)) => continue,
+            Ok(Ok(true)) => false,
+            Ok(Err(e)) => {
+                tracing::warn!("collecting garbage is put off: {e}");
+                true
+            }
+            Err(_) => {
+                tracing::error!("collecting garbage panicked; please report this");
+                true
+            }
+        };
+        inner.collector.note(failed);
+        if failed {
+            inner.frames.packs.counters.collections_failed.one();
         }
     }
 }
 
-fn pass(inner: &Inner, percent: Option<u64>, encoder: &mut FrameEncoder) -> Result<(), Error> {
+/// Returns whether there was a reason to look.
+fn pass(inner: &Inner, percent: Option<u64>, encoder: &mut FrameEncoder) -> Result<bool, Error> {
+    #[cfg(test)]
+    inner.collector.fall_into_trap(percent);
     if percent.is_some() {
         // What has been written so far takes part.
         inner.frames.packs.roll();
         inner.committer.run()?;
     } else if !inner.frames.packs.take_shrunk() {
-        return Ok(());
+        return Ok(false);
     }
     while !inner.collector.is_stopped() && inner.check().is_ok() {
         let Some(pack) = inner.worst_pack(percent)? else {
-            return Ok(());
+            return Ok(true);
         };
         let live = inner.frames.packs.live().get(&pack).copied();
         inner.rewrite(pack, encoder)?;
@@ -120,8 +159,22 @@ fn pass(inner: &Inner, percent: Option<u64>, encoder: &mut FrameEncoder) -> Resu
             .is_some_and(|&live| live > 0)
         {
             // Something in it cannot be moved: do not try for ever.
-            return Ok(());
+            return Ok(true);
         }
     }
-    Ok(())
+    inner.check()?;
+    Ok(true)
+}
+
+#[cfg(test)]
+impl Control {
+    /// Makes the next pass that is asked for panic.
+    pub(crate) fn set_trap(&self) {
+        self.state.lock().trap = true;
+    }
+
+    fn fall_into_trap(&self, percent: Option<u64>) {
+        let sprung = percent.is_some() && std::mem::take(&mut self.state.lock().trap);
+        assert!(!sprung, "a trap");
+    }
 }

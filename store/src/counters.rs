@@ -92,6 +92,8 @@ pub struct Counters {
     pub bytes_rewritten: Counter,
     /// Packs that were deleted.
     pub packs_deleted: Counter,
+    /// Passes over packs that failed.
+    pub collections_failed: Counter,
     /// Bytes of them.
     pub bytes_deleted: Counter,
 }

@@ -43,6 +43,7 @@ mod write;
 
 pub use activity::Busy;
 pub use advice::{Advice, Element, Segment};
+pub use collector::Collecting;
 pub use counters::{Counter, Counters, Encoded, Gauges};
 pub use error::Error;
 pub use file::{Failure, File};

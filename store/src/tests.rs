@@ -12,7 +12,8 @@ use shale_index::{NewNode, ROOT};
 use crate::settle::Sizes;
 use crate::superblock::Superblock;
 use crate::{
-    Block, ByteOrder, ElementKind, File, Region, Seek, SettleOptions, Store, StoreOptions,
+    Block, ByteOrder, Collecting, ElementKind, File, Region, Seek, SettleOptions, Store,
+    StoreOptions,
 };
 
 const LIMIT: usize = 64 << 10;
@@ -547,4 +548,30 @@ on_every_device! {
     a_damaged_frame_is_an_error_and_never_wrong_bytes,
     a_chunk_that_crosses_a_variable_becomes_a_frame_for_each,
     packs_of_settle_workers_are_balanced_by_bytes,
+}
+
+#[test]
+fn a_panic_while_collecting_is_reported_and_the_store_lives_on() {
+    let bench = Bench::new(Device::Posix);
+    let (store, file) = (bench.store(), bench.file());
+    let bytes = vec![7; 30_000];
+    store.write(&file, 0, &bytes).unwrap();
+    store.sync(&file).unwrap();
+    let collected = || {
+        store.collect(90);
+        while store.collecting() == Collecting::Running {
+            std::thread::yield_now();
+        }
+        store.collecting()
+    };
+    assert_eq!(collected(), Collecting::Idle);
+    store.inner.collector.set_trap();
+    assert_eq!(collected(), Collecting::Failed);
+    assert_eq!(store.counters().collections_failed.get(), 1);
+    assert_eq!(bench.contents(), bytes);
+    store.write(&file, 0, &[8; 20_000]).unwrap();
+    store.sync(&file).unwrap();
+    assert_eq!(collected(), Collecting::Idle);
+    assert_eq!(bench.contents()[..20_000], [8; 20_000]);
+    bench.check_usage();
 }

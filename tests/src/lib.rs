@@ -26,6 +26,7 @@
 //! | `SHALE_TEST_KEEP` | keep the directories of failed tests (nothing stays mounted) |
 #![forbid(unsafe_code)]
 
+mod attributes;
 mod case;
 mod cmd;
 mod failure;
@@ -40,6 +41,7 @@ mod tree;
 
 pub mod versioned;
 
+pub use attributes::{report, stored, wait_for};
 pub use case::{Case, Fs, note, on_ext4, seed, tally};
 pub use cmd::{Cmd, Finished};
 pub use failure::{Context, Failure, Outcome};

@@ -14,9 +14,9 @@ mod rewriting;
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use shale_tests::{Cmd, Need, Outcome, Rng, Suite, ensure};
+use shale_tests::{Cmd, Need, Outcome, Rng, Suite};
 
 fn main() -> ExitCode {
     Suite::new("policy")
@@ -72,6 +72,14 @@ fn main() -> ExitCode {
             rewriting::busy,
         )
         .test(
+            "rewriting_names_what_is_opened_for_writing_meanwhile",
+            rewriting::opened_meanwhile,
+        )
+        .test(
+            "stat_shows_the_new_chunk_size_right_after_rewriting",
+            rewriting::seen_at_once,
+        )
+        .test(
             "rewriting_disturbs_no_reader_and_survives_kill_9",
             rewriting::killed,
         )
@@ -116,15 +124,6 @@ fn listed(path: &Path) -> Outcome<Vec<String>> {
     Ok(lines)
 }
 
-/// A report of the file system.
-fn report(path: &Path, what: &str) -> Outcome<String> {
-    get(path, &format!("user.shale.stat.{what}"))
-}
-
-fn stored(path: &Path) -> Outcome<u64> {
-    Ok(report(path, "stored")?.parse()?)
-}
-
 /// The line of `user.shale.effective` for a policy: value and source.
 fn effective(path: &Path, policy: &str) -> Outcome<(String, String)> {
     let text = get(path, "user.shale.effective")?;
@@ -138,23 +137,6 @@ fn effective(path: &Path, policy: &str) -> Outcome<(String, String)> {
         "{policy} is not among what holds for {}: {text}",
         path.display()
     )))
-}
-
-/// Waits until a file is in a state.
-fn wait_for(path: &Path, wanted: &str) -> Outcome {
-    let deadline = Instant::now() + Duration::from_secs(120);
-    loop {
-        let state = report(path, "state")?;
-        if state == wanted {
-            return Ok(());
-        }
-        ensure!(
-            Instant::now() < deadline,
-            "{} is still {state}, not {wanted}",
-            path.display()
-        );
-        std::thread::sleep(Duration::from_millis(50));
-    }
 }
 
 /// Smooth floats with some noise in their last bits, every stretch of a thousand twice: there is

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use shale_tests::{
-    Case, Cmd, Context, Mount, Need, Outcome, Rng, Suite, ensure, ensure_eq, note, python, script,
-    seed, shale,
+    Case, Cmd, Context, Mount, Need, Outcome, Rng, Suite, ensure, ensure_eq, note, python, report,
+    script, seed, shale, stored, wait_for,
 };
 
 fn main() -> ExitCode {
@@ -102,34 +102,6 @@ impl Corpus {
         self.check_all()?;
         self.mount.unmount()?;
         self.mount.fsck_is_clean()
-    }
-}
-
-fn report(path: &Path, what: &str) -> Outcome<String> {
-    let mut value = vec![0; 256];
-    let len = rustix::fs::getxattr(path, format!("user.shale.stat.{what}"), &mut value[..])?;
-    value.truncate(len);
-    Ok(String::from_utf8_lossy(&value).into_owned())
-}
-
-fn stored(path: &Path) -> Outcome<u64> {
-    Ok(report(path, "stored")?.parse()?)
-}
-
-/// Waits until a file is in a state.
-fn wait_for(path: &Path, wanted: &str) -> Outcome {
-    let deadline = Instant::now() + Duration::from_secs(120);
-    loop {
-        let state = report(path, "state")?;
-        if state == wanted {
-            return Ok(());
-        }
-        ensure!(
-            Instant::now() < deadline,
-            "{} is still {state}, not {wanted}",
-            path.display()
-        );
-        std::thread::sleep(Duration::from_millis(50));
     }
 }
 

@@ -275,6 +275,12 @@ const FAMILIES: &[Family] = {
             |l| n(l.gc.freed),
         ),
         (
+            "shale_gc_failed_total",
+            Counter,
+            "Passes over the packs that broke off.",
+            |l| n(l.gc.failed),
+        ),
+        (
             "shale_store_raw_bytes",
             Gauge,
             "Bytes of all files as programs see them.",

@@ -1,5 +1,6 @@
 //! Extended attributes, those of access control lists, and the virtual ones that report.
 
+use shale_store::Collecting;
 use shale_store::index::schema::{Inode, Phase, Time};
 use shale_store::index::{AttrChange, XattrMode};
 
@@ -221,13 +222,14 @@ impl Fs {
             b"ratio" => "1.000".to_owned(),
             b"state" => self.state(&inode).to_owned(),
             b"progress" if inode.is_file() => self.settled_so_far(ino).to_string(),
+            b"outcome" if inode.is_file() => self.settle_outcome(ino).to_string(),
             b"garbage" if inode.is_dir() => self.store.garbage().to_string(),
             b"frames_read" if inode.is_dir() => self.store.read_so_far().0.to_string(),
             b"bytes_read" if inode.is_dir() => self.store.read_so_far().1.to_string(),
-            b"gc" if inode.is_dir() => if self.store.is_collecting() {
-                "running"
-            } else {
-                "idle"
+            b"gc" if inode.is_dir() => match self.store.collecting() {
+                Collecting::Running => "running",
+                Collecting::Idle => "idle",
+                Collecting::Failed => "failed",
             }
             .to_owned(),
             b"codecs" if inode.is_file() => self.store.codecs(ino)?,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::attributes::{ask, check_place, stranger, tell, unreadable};
 use crate::cli::GcArgs;
-use crate::failure::Failure;
+use crate::failure::{Failure, exit};
 use crate::report;
 use crate::size;
 use crate::wait::Waiting;
@@ -21,8 +21,21 @@ pub(crate) fn run(args: &GcArgs) -> Result<ExitCode, Failure> {
         .map_err(|e| unreadable(path, &e.into()))?;
     if args.wait {
         let _waiting = Waiting::for_("rewriting packs".to_owned());
-        while ask(path, "gc")?.as_deref() == Some("running") {
+        let ended = loop {
+            let state = ask(path, "gc")?;
+            if state.as_deref() != Some("running") {
+                break state;
+            }
             std::thread::sleep(POLL);
+        };
+        if ended.as_deref() == Some("failed") {
+            return Err(Failure::new(
+                exit::IO,
+                format_args!(
+                    "collecting garbage in {} broke off; the daemon's log says why",
+                    path.display()
+                ),
+            ));
         }
         let after = garbage(path)?;
         report::print(&format!(

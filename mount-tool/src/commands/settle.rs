@@ -9,27 +9,43 @@ use serde::Serialize;
 
 use crate::attributes::{ask, check_place, tell, unreadable};
 use crate::cli::SettleArgs;
-use crate::failure::{Failure, exit};
+use crate::failure::{Failure, exit, one_line};
 use crate::report;
 use crate::size;
 use crate::wait::Progress;
 
 const POLL: Duration = Duration::from_millis(50);
 
+/// Names shown at most, unless JSON is asked for.
+const SHOWN: usize = 20;
+
 #[derive(Debug, Default, Serialize)]
 struct Summary {
     files: usize,
-    /// Files left out because they are open for writing.
+    /// Files left out because they are being written.
     busy: usize,
+    /// Files that could not be settled.
+    failed: usize,
     raw: u64,
     stored_before: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     stored_after: Option<u64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    busy_files: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    failed_files: Vec<Failed>,
+}
+
+#[derive(Debug, Serialize)]
+struct Failed {
+    path: String,
+    error: String,
 }
 
 struct Asked {
     path: PathBuf,
     raw: u64,
+    before: u64,
 }
 
 pub(crate) fn run(args: &SettleArgs) -> Result<ExitCode, Failure> {
@@ -46,13 +62,8 @@ pub(crate) fn run(args: &SettleArgs) -> Result<ExitCode, Failure> {
         // Before it is asked for: it may be quick.
         let (raw, before) = (figure(&path, "raw")?, figure(&path, "stored")?);
         match tell(&path, "user.shale.settle.now", how) {
-            Ok(()) => {
-                summary.files += 1;
-                summary.raw += raw;
-                summary.stored_before += before;
-                asked.push(Asked { path, raw });
-            }
-            Err(Errno::BUSY) => summary.busy += 1,
+            Ok(()) => asked.push(Asked { path, raw, before }),
+            Err(Errno::BUSY) => summary.is_busy(&path),
             // Deleted while we look.
             Err(Errno::NOENT) => {}
             Err(e) => return Err(unreadable(&path, &e.into())),
@@ -64,17 +75,20 @@ pub(crate) fn run(args: &SettleArgs) -> Result<ExitCode, Failure> {
         } else {
             "settling"
         };
-        summary.stored_after = Some(wait(what, &asked, summary.raw)?);
+        summary.wait(what, &asked)?;
+    } else {
+        asked.iter().for_each(|file| summary.count(file));
     }
     if args.json {
         report::print_json(&summary)?;
     } else {
         report::print(&summary.text())?;
     }
-    if summary.busy > 0 {
-        return Ok(ExitCode::from(exit::BUSY));
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok(match summary {
+        _ if summary.failed > 0 => ExitCode::from(exit::IO),
+        _ if summary.busy > 0 => ExitCode::from(exit::BUSY),
+        _ => ExitCode::SUCCESS,
+    })
 }
 
 /// Regular files below a path; links are not followed.
@@ -96,27 +110,19 @@ fn collect(
     Ok(())
 }
 
-/// Waits until nothing of it is being settled; returns the stored bytes of all.
-fn wait(what: &'static str, asked: &[Asked], total: u64) -> Result<u64, Failure> {
-    let mut progress = Progress::of(what);
-    let (mut done, mut stored) = (0, 0);
-    for file in asked {
-        while is_settling(&file.path)? {
-            let part = figure(&file.path, "progress")?.min(file.raw);
-            progress.update(done + part, total);
-            std::thread::sleep(POLL);
-        }
-        done += file.raw;
-        stored += figure(&file.path, "stored")?;
-    }
-    Ok(stored)
-}
-
 fn is_settling(path: &Path) -> Result<bool, Failure> {
     match ask(path, "state") {
         Ok(state) => Ok(state.as_deref() == Some("settling")),
         Err(failure) if failure.status == exit::NO_INPUT => Ok(false),
         Err(failure) => Err(failure),
+    }
+}
+
+/// What became of a request; nothing for a file that has gone.
+fn outcome(path: &Path) -> Result<Option<String>, Failure> {
+    match ask(path, "outcome") {
+        Err(failure) if failure.status == exit::NO_INPUT => Ok(None),
+        other => other,
     }
 }
 
@@ -130,6 +136,47 @@ fn figure(path: &Path, name: &str) -> Result<u64, Failure> {
 }
 
 impl Summary {
+    fn count(&mut self, file: &Asked) {
+        self.files += 1;
+        self.raw += file.raw;
+        self.stored_before += file.before;
+    }
+
+    fn is_busy(&mut self, path: &Path) {
+        self.busy += 1;
+        self.busy_files.push(path.display().to_string());
+    }
+
+    /// Waits until nothing of it is being settled, and counts what became of it.
+    fn wait(&mut self, what: &'static str, asked: &[Asked]) -> Result<(), Failure> {
+        let mut progress = Progress::of(what);
+        let total = asked.iter().map(|file| file.raw).sum();
+        let (mut done, mut stored) = (0, 0);
+        for file in asked {
+            while is_settling(&file.path)? {
+                let part = figure(&file.path, "progress")?.min(file.raw);
+                progress.update(done + part, total);
+                std::thread::sleep(POLL);
+            }
+            done += file.raw;
+            match outcome(&file.path)?.as_deref() {
+                Some("busy") => self.is_busy(&file.path),
+                Some(failed) if failed.starts_with("failed") => {
+                    let error = failed.trim_start_matches("failed: ").to_owned();
+                    let path = file.path.display().to_string();
+                    self.failed += 1;
+                    self.failed_files.push(Failed { path, error });
+                }
+                _ => {
+                    self.count(file);
+                    stored += figure(&file.path, "stored")?;
+                }
+            }
+        }
+        self.stored_after = Some(stored);
+        Ok(())
+    }
+
     fn text(&self) -> String {
         let mut text = match self.stored_after {
             Some(after) => format!(
@@ -147,11 +194,30 @@ impl Summary {
             ),
         };
         if self.busy > 0 {
-            text.push_str(&format!(
-                "{} files are open for writing and were left out\n",
-                self.busy
-            ));
+            let what = format!("{} files are being written and were left out", self.busy);
+            text.push_str(&list(&what, &self.busy_files));
+        }
+        if self.failed > 0 {
+            let lines: Vec<String> = self
+                .failed_files
+                .iter()
+                .map(|file| format!("{}: {}", file.path, file.error))
+                .collect();
+            let what = format!("{} files could not be settled", self.failed);
+            text.push_str(&list(&what, &lines));
         }
         text
     }
+}
+
+/// A line, and below it some names, each on a line whatever it holds.
+fn list(what: &str, lines: &[String]) -> String {
+    let mut text = format!("{what}:\n");
+    for line in lines.iter().take(SHOWN) {
+        text.push_str(&format!("  {}\n", one_line(line)));
+    }
+    if lines.len() > SHOWN {
+        text.push_str(&format!("  and {} more\n", lines.len() - SHOWN));
+    }
+    text
 }

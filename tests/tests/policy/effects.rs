@@ -5,9 +5,9 @@ use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use shale_tests::{Case, Outcome, Rng, ensure, ensure_eq, note, shale};
+use shale_tests::{Case, Outcome, Rng, ensure, ensure_eq, note, report, shale, stored, wait_for};
 
-use crate::{effective, field, made_by, report, set, stored, unset, wait_for, write};
+use crate::{effective, field, made_by, set, unset, write};
 
 pub(crate) fn codecs(case: &Case) -> Outcome {
     let mut mount = case.mount("fs", &["-o", "settle=off"])?;

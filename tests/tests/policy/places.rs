@@ -3,9 +3,9 @@
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 
-use shale_tests::{Case, Cmd, Outcome, ensure, ensure_eq};
+use shale_tests::{Case, Cmd, Outcome, ensure, ensure_eq, report};
 
-use crate::{effective, field, get, report, set, unset, write};
+use crate::{effective, field, get, set, unset, write};
 
 pub(crate) fn precedence(case: &Case) -> Outcome {
     let mut mount = case.mount("fs", &["-o", "settle=33"])?;

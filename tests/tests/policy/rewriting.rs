@@ -4,12 +4,14 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, FlockOperation, fadvise, flock};
-use shale_tests::{Case, Mount, Outcome, Rng, ensure, ensure_eq, note, seed, shale};
+use shale_tests::{
+    Case, Mount, Outcome, Rng, ensure, ensure_eq, note, report, seed, shale, stored,
+};
 
-use crate::{field, made_by, report, set, stored, write};
+use crate::{field, made_by, set, write};
 
 fn rewrite(path: &Path) -> Outcome<String> {
     shale()
@@ -85,6 +87,15 @@ pub(crate) fn applies(case: &Case) -> Outcome {
         set(&dir, "user.shale.codec", codec)?;
         set(&dir, "user.shale.chunk", chunk)?;
         let said = rewrite(&dir)?;
+        let seen = fs::metadata(&large)?;
+        let bytes = shale_fs::options::parse_size(chunk);
+        ensure_eq!(Some(seen.blksize()), bytes, "chunk size");
+        ensure_eq!(
+            seen.blocks(),
+            stored(&large)?.div_ceil(512),
+            "blocks of {}",
+            large.display()
+        );
         note(format!("{codec} {chunk}: {}", said.trim()));
         ensure!(said.starts_with("6 files, "), "{said}");
         let found = report(&large, "codecs")?;
@@ -93,8 +104,6 @@ pub(crate) fn applies(case: &Case) -> Outcome {
             "{codec} made {found}"
         );
         ensure_eq!(report(&large, "state")?, "settled", "state");
-        let bytes = shale_fs::options::parse_size(chunk);
-        ensure_eq!(Some(fs::metadata(&large)?.blksize()), bytes, "chunk size");
         ensure_eq!(times(&large)?, before, "size and times");
         let mut seen = vec![0; files[0].1.len()];
         open.read_exact_at(&mut seen, 0)?;
@@ -144,10 +153,11 @@ pub(crate) fn busy(case: &Case) -> Outcome {
         .status_is(75)?;
     ensure!(
         said.text()
-            .contains("1 files are open for writing and were left out"),
+            .contains("1 files are being written and were left out:\n  "),
         "{}",
         said.text()
     );
+    ensure!(said.text().contains("/dir/sub/odd\n"), "{}", said.text());
     ensure_eq!(report(&files[0].0, "codecs")?, "verbatim:raw", "the others");
     ensure!(
         report(&files[1].0, "codecs")? != "verbatim:raw",
@@ -161,6 +171,100 @@ pub(crate) fn busy(case: &Case) -> Outcome {
         "once it is closed"
     );
     check(&files)?;
+    mount.unmount()?;
+    mount.fsck_is_clean()
+}
+
+/// A file that is opened for writing between the request and its turn.
+pub(crate) fn opened_meanwhile(case: &Case) -> Outcome {
+    let mut mount = case.mount("fs", &["-o", "settle=off,settle_rate=1M"])?;
+    let dir = mount.path().join("dir");
+    fs::create_dir(&dir)?;
+    set(&dir, "user.shale.chunk", "64K")?;
+    let (slow, opened) = (dir.join("slow"), dir.join("opened"));
+    // Some seconds' worth at that rate; files have their turn in the order of their making.
+    write(&slow, &field(1 << 20))?;
+    write(&opened, &field(100_000))?;
+    for (codec, json) in [("none", false), ("lz4", true)] {
+        set(&dir, "user.shale.codec", codec)?;
+        let before = report(&opened, "codecs")?;
+        let mut command = shale().args(["settle", "--rewrite"]);
+        if json {
+            command = command.arg("--json");
+        }
+        let waiting = std::thread::scope(|scope| {
+            let command = scope.spawn(|| command.arg(&dir).limit(Duration::from_secs(100)).run());
+            let deadline = Instant::now() + Duration::from_secs(60);
+            while report(&opened, "state")? != "settling" {
+                ensure!(Instant::now() < deadline, "it was never asked for");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            let writer = File::options().append(true).open(&opened)?;
+            ensure_eq!(report(&slow, "state")?, "settling", "the one before it");
+            let finished = command.join().expect("the command panicked")?;
+            drop(writer);
+            Ok::<_, shale_tests::Failure>(finished)
+        })?;
+        let text = waiting.status_is(75)?.text();
+        let path = opened.display().to_string();
+        let wanted = if json {
+            [
+                "\"files\": 1".to_owned(),
+                "\"busy\": 1".to_owned(),
+                format!("\"{path}\""),
+            ]
+        } else {
+            [
+                "1 files, ".to_owned(),
+                "1 files are being written and were left out:".to_owned(),
+                format!("  {path}\n"),
+            ]
+        };
+        for part in wanted {
+            ensure!(text.contains(&part), "{part} is not in {text}");
+        }
+        ensure_eq!(report(&opened, "codecs")?, before, "the one left out");
+        ensure_eq!(report(&opened, "outcome")?, "busy", "what became of it");
+        ensure_eq!(
+            report(&slow, "outcome")?,
+            "done",
+            "what became of the other"
+        );
+    }
+    rewrite(&opened)?;
+    ensure_eq!(report(&opened, "outcome")?, "done", "once it is closed");
+    ensure!(
+        made_by(&report(&opened, "codecs")?, "lz4"),
+        "once it is closed"
+    );
+    mount.unmount()?;
+    mount.fsck_is_clean()
+}
+
+/// The kernel keeps attributes for a second; settling makes it forget them.
+pub(crate) fn seen_at_once(case: &Case) -> Outcome {
+    let mut mount = case.mount("fs", &["-o", "settle=off"])?;
+    let path = mount.path().join("file");
+    let bytes = field(100_000);
+    write(&path, &bytes)?;
+    for (codec, chunk) in [
+        ("none", "64K"),
+        ("auto", "256K"),
+        ("none", "4M"),
+        ("lz4", "1M"),
+    ] {
+        set(mount.path(), "user.shale.codec", codec)?;
+        set(mount.path(), "user.shale.chunk", chunk)?;
+        let before = fs::metadata(&path)?;
+        rewrite(&path)?;
+        let after = fs::metadata(&path)?;
+        let expected = shale_fs::options::parse_size(chunk);
+        ensure_eq!(Some(after.blksize()), expected, "chunk size");
+        ensure!(after.blksize() != before.blksize(), "it was so before");
+        ensure_eq!(after.blocks(), stored(&path)?.div_ceil(512), "blocks");
+        ensure_eq!(after.modified()?, before.modified()?, "time");
+        ensure!(fs::read(&path)? == bytes, "other contents");
+    }
     mount.unmount()?;
     mount.fsck_is_clean()
 }

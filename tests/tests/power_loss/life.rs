@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use shale_backing::faults::FaultDisk;
 use shale_store::index::{ROOT, RenameMode};
-use shale_store::{Effort, Error, File, SettleOptions, Store};
+use shale_store::{Collecting, Effort, Error, File, SettleOptions, Store};
 use shale_tests::versioned::{BLOCK, Content, blocks};
 use shale_tests::{Failure, Outcome, Rng, ensure, small_chunks, store_options};
 
@@ -208,7 +208,7 @@ impl Witness {
             Op::SyncNames => store.sync_metadata().map(|()| self.acknowledge_names()),
             Op::Collect => {
                 store.collect(90);
-                while store.is_collecting() {
+                while store.collecting() == Collecting::Running {
                     std::thread::yield_now();
                 }
                 Ok(())

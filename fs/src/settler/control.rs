@@ -1,0 +1,265 @@
+//! What the background pass is asked for, what it does now, and what became of the requests.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::Fs;
+
+/// How often it looks for quiet files.
+const TICK: Duration = Duration::from_secs(1);
+/// Requests of which it is remembered that they were not done; the oldest are forgotten.
+const REMEMBERED: usize = 1 << 16;
+
+/// What the thread is to do and does.
+#[derive(Default)]
+pub(crate) struct Control {
+    state: Mutex<State>,
+    wake: Condvar,
+    /// Bytes that programs have read and written.
+    traffic: AtomicU64,
+    /// Raw bytes of the current file that have been worked on.
+    done: AtomicU64,
+    /// Told of a file whose attributes have changed without a request of the kernel.
+    listener: OnceLock<Listener>,
+    #[cfg(test)]
+    trap: std::sync::atomic::AtomicBool,
+}
+
+/// Called with the number of an inode, by the thread that settles and with no lock held.
+pub(crate) type Listener = Box<dyn Fn(u64) + Send + Sync>;
+
+/// What somebody asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Request {
+    /// Settle it, if it is not settled.
+    Settle,
+    /// Encode all of it anew, by the policy that holds now.
+    Rewrite,
+}
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It was done, or there was nothing to do.
+    Done,
+    /// Left alone or given up, because the file is being written.
+    Busy,
+    /// It failed with this errno.
+    Failed(i32),
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Done => f.write_str("done"),
+            Self::Busy => f.write_str("busy"),
+            Self::Failed(errno) => {
+                let error = nix::errno::Errno::from_raw(*errno);
+                write!(f, "failed: {}", error.desc())
+            }
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct State {
+    stop: bool,
+    requested: BTreeMap<u64, Request>,
+    current: Option<u64>,
+    refused: Refused,
+}
+
+/// Requests that were not done, the last one for each file.
+#[derive(Debug, Default)]
+struct Refused {
+    /// When it was, and what became of it, by inode.
+    outcomes: HashMap<u64, (u64, Outcome)>,
+    /// Inodes by when it was.
+    order: BTreeMap<u64, u64>,
+    clock: u64,
+}
+
+impl Refused {
+    fn forget(&mut self, ino: u64) {
+        if let Some((when, _)) = self.outcomes.remove(&ino) {
+            self.order.remove(&when);
+        }
+    }
+
+    fn note(&mut self, ino: u64, outcome: Outcome) {
+        self.forget(ino);
+        if self.outcomes.len() >= REMEMBERED
+            && let Some((_, oldest)) = self.order.pop_first()
+        {
+            self.outcomes.remove(&oldest);
+        }
+        self.clock += 1;
+        self.order.insert(self.clock, ino);
+        self.outcomes.insert(ino, (self.clock, outcome));
+    }
+}
+
+impl fmt::Debug for Control {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Control")
+            .field("state", &self.state)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Control {
+    pub(crate) fn note_traffic(&self, bytes: usize) {
+        self.traffic.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn traffic(&self) -> u64 {
+        self.traffic.load(Ordering::Relaxed)
+    }
+
+    /// Counts bytes of the current file; returns how many there were before.
+    pub(super) fn progress(&self, bytes: u64) -> u64 {
+        self.done.fetch_add(bytes, Ordering::Relaxed)
+    }
+
+    /// Who is to be told of changes. The first one stays.
+    pub(crate) fn listen(&self, listener: Listener) {
+        let _ = self.listener.set(listener);
+    }
+
+    /// Tells that attributes of a file have changed.
+    pub(super) fn changed(&self, ino: u64) {
+        if let Some(listener) = self.listener.get() {
+            listener(ino);
+        }
+    }
+
+    /// What to do next, after a pause if there was nothing; `None` to end. A request is preferred
+    /// to the list.
+    pub(super) fn next(&self, pause: bool) -> Option<Option<(u64, Request)>> {
+        let mut state = self.state.lock();
+        if pause && !state.stop && state.requested.is_empty() {
+            self.wake.wait_for(&mut state, TICK);
+        }
+        if state.stop {
+            return None;
+        }
+        let asked = state.requested.pop_first();
+        state.current = asked.map(|(ino, _)| ino);
+        self.done.store(0, Ordering::Relaxed);
+        Some(asked)
+    }
+
+    /// Works on a file that nobody asked for.
+    pub(super) fn begin(&self, ino: u64) {
+        self.state.lock().current = Some(ino);
+        self.done.store(0, Ordering::Relaxed);
+    }
+
+    /// Works on nothing.
+    pub(super) fn rest(&self) {
+        self.state.lock().current = None;
+    }
+
+    /// Remembers what became of the last request for a file.
+    pub(super) fn note(&self, ino: u64, outcome: Outcome) {
+        let mut state = self.state.lock();
+        match outcome {
+            Outcome::Done => state.refused.forget(ino),
+            Outcome::Busy | Outcome::Failed(_) => state.refused.note(ino, outcome),
+        }
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.state.lock().stop
+    }
+
+    /// Whether somebody waits for a request.
+    pub(super) fn is_asked(&self) -> bool {
+        !self.state.lock().requested.is_empty()
+    }
+}
+
+#[cfg(test)]
+impl Control {
+    /// Makes the next file that is settled panic.
+    pub(super) fn set_trap(&self) {
+        self.trap.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn fall_into_trap(&self) {
+        assert!(!self.trap.swap(false, Ordering::SeqCst), "a trap");
+    }
+}
+
+impl Fs {
+    /// Asks for a file to be settled soon.
+    pub(crate) fn request_settle(&self, ino: u64, request: Request) {
+        let mut state = self.settling.state.lock();
+        state.refused.forget(ino);
+        let asked = state.requested.entry(ino).or_insert(request);
+        *asked = request.max(*asked);
+        drop(state);
+        self.settling.wake.notify_all();
+    }
+
+    /// What became of the last request to settle a file.
+    pub(crate) fn settle_outcome(&self, ino: u64) -> Outcome {
+        let state = self.settling.state.lock();
+        let refused = state.refused.outcomes.get(&ino);
+        refused.map_or(Outcome::Done, |&(_, outcome)| outcome)
+    }
+
+    /// The file that is being settled, and how many were asked for.
+    pub(crate) fn settling_now(&self) -> (Option<u64>, u64) {
+        let state = self.settling.state.lock();
+        (state.current, state.requested.len() as u64)
+    }
+
+    /// Raw bytes of a file that have been worked on, while it is being settled.
+    pub(crate) fn settled_so_far(&self, ino: u64) -> u64 {
+        if self.settling.state.lock().current == Some(ino) {
+            self.settling.done.load(Ordering::Relaxed)
+        } else {
+            0
+        }
+    }
+
+    /// Whether a file is being settled or going to be because somebody asked for it.
+    pub(crate) fn is_settling(&self, ino: u64) -> bool {
+        let state = self.settling.state.lock();
+        state.current == Some(ino) || state.requested.contains_key(&ino)
+    }
+
+    pub(crate) fn stop_settling(&self) {
+        self.settling.state.lock().stop = true;
+        self.settling.wake.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_so_many_refusals_are_remembered_and_the_oldest_go_first() {
+        let control = Control::default();
+        for ino in 0..REMEMBERED as u64 + 10 {
+            control.note(ino, Outcome::Busy);
+        }
+        control.note(20, Outcome::Done);
+        control.note(30, Outcome::Failed(libc::ENOSPC));
+        let state = control.state.lock();
+        let refused = &state.refused;
+        assert_eq!(refused.outcomes.len(), REMEMBERED - 1);
+        assert_eq!(refused.order.len(), REMEMBERED - 1);
+        assert!(!refused.outcomes.contains_key(&9));
+        assert!(refused.outcomes.contains_key(&10));
+        assert!(!refused.outcomes.contains_key(&20));
+        assert_eq!(refused.outcomes[&30].1, Outcome::Failed(libc::ENOSPC));
+    }
+}

@@ -1,0 +1,91 @@
+//! The background pass when something goes wrong in it.
+
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
+
+use shale_store::index::ROOT;
+use shale_store::{Choice, Effort, StoreOptions};
+
+use super::*;
+use crate::policy::Defaults;
+use crate::{Caller, Handle};
+
+const HOW: Settling = Settling {
+    quiet: None,
+    rate: 1 << 30,
+    workers: 1,
+};
+
+fn file_system(dir: &std::path::Path) -> Arc<Fs> {
+    let options = StoreOptions {
+        memory: 16 << 20,
+        workers: 1,
+        owner: (0, 0),
+        effort: Effort::Fast,
+        purpose: "test".to_owned(),
+        device: Choice::default(),
+        kernel_cache: true,
+    };
+    let defaults = Defaults {
+        chunk: 1 << 16,
+        quiet: None,
+    };
+    Arc::new(Fs::new(Store::open(dir, &options).unwrap(), defaults))
+}
+
+fn written(fs: &Fs, name: &[u8], bytes: &[u8]) -> Handle {
+    let caller = Caller::default();
+    let (_, handle) = fs.create(&caller, ROOT, name, 0o600, 0, true).unwrap();
+    fs.write(&handle, 0, bytes, false, false).unwrap();
+    fs.fsync(&handle).unwrap();
+    handle
+}
+
+fn contents(fs: &Fs, handle: &Handle) -> Vec<u8> {
+    let mut out = Vec::new();
+    fs.read(handle, 0, 1 << 20, &mut out).unwrap();
+    out
+}
+
+#[test]
+fn a_panic_while_settling_is_reported_and_the_file_system_lives_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let fs = file_system(dir.path());
+    let (told, heard) = channel();
+    let told = Mutex::new(told);
+    fs.settling
+        .listen(Box::new(move |ino| told.lock().unwrap().send(ino).unwrap()));
+    let bytes: Vec<u8> = (0..200_000_u32)
+        .flat_map(|n| (n / 7).to_le_bytes())
+        .collect();
+    let handle = written(&fs, b"file", &bytes);
+    let ino = handle.ino();
+    let settler = fs.start_settling(HOW).unwrap();
+    let done_with = |request| {
+        fs.request_settle(ino, request);
+        assert_eq!(heard.recv().unwrap(), ino, "the kernel is told in any case");
+        while fs.is_settling(ino) {
+            std::thread::yield_now();
+        }
+    };
+
+    fs.settling.set_trap();
+    done_with(Request::Rewrite);
+    assert_eq!(fs.settle_outcome(ino), Outcome::Failed(libc::EIO));
+    assert_eq!(fs.counters.settle.failed.get(), 1);
+    assert!(!settler.is_finished(), "the pass goes on");
+    assert_eq!(contents(&fs, &handle), bytes);
+
+    fs.write(&handle, 5, b"later", false, false).unwrap();
+    fs.fsync(&handle).unwrap();
+    done_with(Request::Settle);
+    assert_eq!(fs.settle_outcome(ino), Outcome::Done);
+    assert_eq!(fs.counters.settle.failed.get(), 1);
+    assert_eq!(fs.namespace().inode(ino).unwrap().phase, Phase::Settled);
+    assert_eq!(contents(&fs, &handle)[5..10], *b"later");
+
+    fs.release(handle);
+    fs.stop_settling();
+    settler.join().unwrap();
+    fs.store().shut_down().unwrap();
+}
