@@ -28,7 +28,7 @@ HELPERS := mount.shale mount.fuse.shale umount.shale umount.fuse.shale
 GENERATED := $(TARGET)/generated
 
 .PHONY: all build demo test setup check unit e2e torture bench bench-codec bench-docs \
-	fuzz-codec fuzz-layout miri-codec clean generated install uninstall deb
+	fuzz-codec fuzz-layout fuzz-index fuzz-store fuzz-policy miri-codec clean generated install uninstall deb
 
 all: build
 
@@ -120,6 +120,28 @@ fuzz-codec:
 fuzz-layout:
 	mkdir -p layout/fuzz/corpus/parse
 	cd layout && $(CARGO) +nightly fuzz run --fuzz-dir fuzz parse fuzz/corpus/parse tests/samples -- -max_len=30000 -max_total_time=$(or $(SECONDS),600)
+
+# What reads the files of a store: index, packs, superblock; and attributes that users set.
+# SECONDS is for each target. The seeds are under CRATE/fuzz/corpus, and stay as they are.
+FUZZ = $(CARGO) +nightly fuzz run --fuzz-dir fuzz -O -a $(1) fuzz/found/$(1) fuzz/corpus/$(1) -- -max_len=$(2) -max_total_time=$(or $(SECONDS),600)
+
+fuzz-index:
+	cd index && mkdir -p $(addprefix fuzz/found/,journal snapshot checkpoint block value)
+	cd index && $(call FUZZ,journal,16384)
+	cd index && $(call FUZZ,snapshot,4096)
+	cd index && $(call FUZZ,checkpoint,4096)
+	cd index && $(call FUZZ,block,4096)
+	cd index && $(call FUZZ,value,4096)
+
+fuzz-store:
+	cd store && mkdir -p $(addprefix fuzz/found/,superblock pack map)
+	cd store && $(call FUZZ,superblock,128)
+	cd store && $(call FUZZ,pack,8192)
+	cd store && $(call FUZZ,map,4096)
+
+fuzz-policy:
+	cd fs && mkdir -p fuzz/found/policy
+	cd fs && $(call FUZZ,policy,512)
 
 # Needs a nightly toolchain with Miri. The scalar code, without what calls C.
 miri-codec:

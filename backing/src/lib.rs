@@ -17,6 +17,10 @@ mod persist;
 mod pmem;
 mod posix;
 mod priority;
+#[cfg(any(test, feature = "faults"))]
+pub mod spoil;
+#[cfg(any(test, feature = "faults"))]
+pub mod still;
 
 pub use choice::{Choice, Device, Facts, choose, open_device};
 pub use lustre::{StripeCount, Striping};

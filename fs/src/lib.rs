@@ -20,6 +20,8 @@ mod mount;
 mod ops;
 pub mod options;
 pub mod policy;
+#[cfg(any(test, fuzzing))]
+pub mod promises;
 mod regions;
 mod settler;
 mod syncers;

@@ -23,6 +23,8 @@ mod value;
 
 pub(crate) use cache::{Followed, Policies};
 pub(crate) use change::is_own;
+#[cfg(any(test, fuzzing))]
+pub(crate) use change::parse_name;
 pub use held::Defaults;
 pub(crate) use held::{Held, Policy};
 pub use key::{Authority, Key};

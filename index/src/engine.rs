@@ -2,9 +2,9 @@
 
 mod cache;
 mod change;
-mod checkpoint;
+pub(crate) mod checkpoint;
 mod embedded;
-mod files;
+pub(crate) mod files;
 pub mod journal;
 mod maintain;
 mod mem;
@@ -14,10 +14,10 @@ mod options;
 mod rebuild;
 mod resolve;
 mod shared;
-mod snapshot;
+pub(crate) mod snapshot;
 mod sync;
 mod tables;
-mod view;
+pub(crate) mod view;
 
 pub use change::{Change, Commit};
 pub use embedded::{Embedded, Visitor};

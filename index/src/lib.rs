@@ -15,6 +15,8 @@ mod error;
 pub mod extent;
 pub mod kv;
 mod namespace;
+#[cfg(any(test, fuzzing))]
+pub mod promises;
 pub mod schema;
 pub mod wire;
 

@@ -26,6 +26,8 @@ mod map;
 pub mod pack;
 mod pins;
 mod pipeline;
+#[cfg(any(test, fuzzing))]
+pub mod promises;
 mod read;
 mod reader;
 mod segs;

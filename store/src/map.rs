@@ -452,36 +452,43 @@ fn malformed(ino: u64, part: &FramePart) -> Error {
 
 fn read_leaf(frames: &Frames, ino: u64, leaf: &Leaf) -> Result<Vec<Extent>, Error> {
     let raw = frames.get(&leaf.part, ino, leaf.start)?;
-    raw.strip_prefix(b"L")
-        .and_then(decode_extents)
-        .ok_or_else(|| malformed(ino, &leaf.part))
+    decode_leaf(&raw, leaf.start).ok_or_else(|| malformed(ino, &leaf.part))
+}
+
+/// The extents of a leaf that begins at `start`: in order and without an overlap.
+pub(crate) fn decode_leaf(raw: &[u8], start: u64) -> Option<Vec<Extent>> {
+    let extents = decode_extents(raw.strip_prefix(b"L")?)?;
+    let ordered = extents
+        .windows(2)
+        .all(|pair| pair[0].end() <= pair[1].offset);
+    let inside = extents.first().is_none_or(|first| first.offset >= start);
+    (ordered && inside).then_some(extents)
+}
+
+/// Where the leaves of a root begin, and their frames.
+pub(crate) fn decode_root(raw: &[u8]) -> Option<Vec<(u64, FramePart)>> {
+    // A leaf is written like an extent that begins where the leaf does.
+    let extents = decode_extents(raw.strip_prefix(b"R")?)?;
+    let leaves: Option<Vec<(u64, FramePart)>> = extents
+        .iter()
+        .map(|extent| match extent.place {
+            Place::Frame(part) => Some((extent.offset, part)),
+            Place::Hole | Place::Tiles(_) => None,
+        })
+        .collect();
+    let leaves = leaves?;
+    let sorted = leaves.windows(2).all(|pair| pair[0].0 < pair[1].0);
+    (leaves.first().is_some_and(|&(start, _)| start == 0) && sorted).then_some(leaves)
 }
 
 impl Root {
     fn read(frames: &Frames, ino: u64, part: &FramePart) -> Result<Self, Error> {
         let raw = frames.get(part, ino, 0)?;
-        // A leaf is written like an extent that begins where the leaf does.
-        let extents = raw
-            .strip_prefix(b"R")
-            .and_then(decode_extents)
-            .ok_or_else(|| malformed(ino, part))?;
-        let mut leaves = Vec::with_capacity(extents.len());
-        for extent in extents {
-            let Place::Frame(part) = extent.place else {
-                return Err(malformed(ino, part));
-            };
-            leaves.push(Leaf {
-                start: extent.offset,
-                part,
-            });
-        }
-        let sorted = leaves.windows(2).all(|pair| pair[0].start < pair[1].start);
-        if leaves.first().is_none_or(|leaf| leaf.start != 0) || !sorted {
-            return Err(malformed(ino, part));
-        }
+        let leaves = decode_root(&raw).ok_or_else(|| malformed(ino, part))?;
+        let leaf = |(start, part)| Leaf { start, part };
         Ok(Self {
             part: *part,
-            leaves,
+            leaves: leaves.into_iter().map(leaf).collect(),
         })
     }
 

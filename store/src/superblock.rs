@@ -60,7 +60,7 @@ impl Superblock {
         })
     }
 
-    fn encode(&self) -> [u8; LEN] {
+    pub(crate) fn encode(&self) -> [u8; LEN] {
         let mut bytes = [0; LEN];
         bytes[..8].copy_from_slice(MAGIC);
         bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());

@@ -69,7 +69,7 @@ pub(crate) fn is_own(name: &[u8]) -> bool {
         .any(|authority| name.starts_with(authority.prefix().as_bytes()))
 }
 
-fn parse_name(name: &[u8]) -> Option<(Authority, Key)> {
+pub(crate) fn parse_name(name: &[u8]) -> Option<(Authority, Key)> {
     Authority::ALL.into_iter().find_map(|authority| {
         let name = name.strip_prefix(authority.prefix().as_bytes())?;
         Some((authority, Key::from_name(std::str::from_utf8(name).ok()?)?))

@@ -35,7 +35,7 @@ pub(crate) struct Checkpoint {
 }
 
 impl Checkpoint {
-    fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = vec![0; HEADER];
         out[..8].copy_from_slice(&MAGIC);
         out[8..12].copy_from_slice(&FORMAT.to_le_bytes());
@@ -62,6 +62,9 @@ impl Checkpoint {
             return Some(Err(u32_at(8)));
         }
         if crc32c::crc32c(&bytes[16..]) != u32_at(12) {
+            return None;
+        }
+        if u64_at(16) == Version::MAX {
             return None;
         }
         let mut reader = Reader::new(rest);

@@ -31,6 +31,8 @@ pub(crate) fn number_of(prefix: &str, name: &Path) -> Option<u64> {
     (digits.len() == 16 && digits.bytes().all(lower))
         .then(|| u64::from_str_radix(digits, 16).ok())
         .flatten()
+        // There is a version behind every version.
+        .filter(|number| *number < u64::MAX)
 }
 
 /// Turns what the operating system said into an error that names the file.

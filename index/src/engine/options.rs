@@ -5,6 +5,8 @@ use crate::kv::Version;
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
+/// Bytes of a commit at most.
+pub(crate) const MAX_COMMIT: usize = 64 * MIB;
 
 /// How to open the embedded engine.
 #[derive(Clone, Copy, Debug)]
@@ -93,7 +95,7 @@ impl Options {
             segment: 16 * MIB as u64,
             step: MIB as u64,
             spare: 2 * MIB as u64,
-            commit: 64 * MIB,
+            commit: MAX_COMMIT,
             pending: 64 * MIB,
         };
         Limits {

@@ -31,6 +31,7 @@ use shale_backing::{Access, Backing, BackingFile};
 
 use super::files::{self, io_error};
 use super::memtable::Slot;
+use super::options::MAX_COMMIT;
 use crate::Error;
 use crate::kv::Version;
 use crate::wire::{Reader, put_bytes, put_varint};
@@ -290,7 +291,13 @@ pub(crate) fn load(
                 let found = format!("{} of {entries} entries", summary.entries);
                 return Err(corrupt(offset, &found));
             }
+            if len > body + u64::from(stored_len) {
+                return Err(corrupt(offset, "there is something behind its end"));
+            }
             return Ok(summary);
+        }
+        if raw as usize > BLOCK + MAX_COMMIT {
+            return Err(corrupt(offset, "a block is too large"));
         }
         let block = zstd::bulk::decompress(&stored, raw as usize)
             .map_err(|e| corrupt(offset, &e.to_string()))?;

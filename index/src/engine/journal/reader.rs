@@ -52,6 +52,12 @@ impl Chain {
         let mut chain = Self::default();
         for first in files::list_numbered(backing, segment::PREFIX)? {
             let path = path_of(first);
+            if first == 0 {
+                return Err(Error::Corrupt {
+                    what: path.display().to_string(),
+                    detail: "commits are counted from 1".into(),
+                });
+            }
             let file = backing
                 .open(&path, Access::Read)
                 .map_err(io_error("open", &path))?;

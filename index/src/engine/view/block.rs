@@ -82,14 +82,14 @@ impl Entry {
 
 /// A decoded block.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Block {
+pub(crate) struct Block {
     /// First key that it does not cover; empty for none.
-    pub(super) end: Vec<u8>,
-    pub(super) entries: Vec<Entry>,
+    pub(crate) end: Vec<u8>,
+    pub(crate) entries: Vec<Entry>,
 }
 
 /// Writes a block.
-pub(super) fn encode(start: &[u8], end: &[u8], entries: &[Entry]) -> Vec<u8> {
+pub(crate) fn encode(start: &[u8], end: &[u8], entries: &[Entry]) -> Vec<u8> {
     let size: usize = entries.iter().map(Entry::size).sum();
     let mut out = Vec::with_capacity(size + end.len() + 16);
     out.extend_from_slice(&[0; 4]);
@@ -192,7 +192,7 @@ fn open<'a>(start: &[u8], bytes: &'a [u8]) -> Option<(&'a [u8], Reader<'a>)> {
 }
 
 /// Reads a block; `None` when it is damaged.
-pub(super) fn decode(start: &[u8], bytes: &[u8]) -> Option<Block> {
+pub(crate) fn decode(start: &[u8], bytes: &[u8]) -> Option<Block> {
     let (end, mut reader) = open(start, bytes)?;
     let (mut entries, mut key) = (Vec::new(), Vec::new());
     while !reader.is_empty() {
@@ -206,7 +206,7 @@ pub(super) fn decode(start: &[u8], bytes: &[u8]) -> Option<Block> {
 }
 
 /// What a block says about one key.
-pub(super) enum Lookup {
+pub(crate) enum Lookup {
     /// It has the key.
     Found(Entry),
     /// It covers the key and has it not.
@@ -216,7 +216,7 @@ pub(super) enum Lookup {
 }
 
 /// Looks up one key without decoding the others.
-pub(super) fn find(start: &[u8], bytes: &[u8], wanted: &[u8]) -> Lookup {
+pub(crate) fn find(start: &[u8], bytes: &[u8], wanted: &[u8]) -> Lookup {
     let Some((end, mut reader)) = open(start, bytes) else {
         return Lookup::Bad;
     };

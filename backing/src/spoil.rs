@@ -1,0 +1,118 @@
+//! Spoils bytes in the ways a fuzzer does, from a number that repeats it.
+
+/// Numbers at which lengths and counts go wrong.
+const EDGES: [u64; 10] = [
+    0,
+    1,
+    0x7f,
+    0xff,
+    0xffff,
+    0x7fff_ffff,
+    0xffff_ffff,
+    i64::MAX as u64,
+    u64::MAX - 1,
+    u64::MAX,
+];
+
+/// A generator of damage.
+#[derive(Clone, Debug)]
+pub struct Spoiler(u64);
+
+impl Spoiler {
+    /// One that always does the same.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self(seed ^ 0x9e37_79b9_7f4a_7c15)
+    }
+
+    fn next(&mut self) -> u64 {
+        // SplitMix64.
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ word >> 31
+    }
+
+    /// A number below `limit`, which is not 0.
+    pub fn below(&mut self, limit: usize) -> usize {
+        (self.next() % limit as u64) as usize
+    }
+
+    /// A copy of `bytes` with one to eight injuries, some of them with parts of `other`.
+    #[must_use]
+    pub fn spoiled(&mut self, bytes: &[u8], other: &[u8]) -> Vec<u8> {
+        let mut out = bytes.to_vec();
+        for _ in 0..=self.below(8) {
+            self.injure(&mut out, other);
+        }
+        out
+    }
+
+    fn injure(&mut self, out: &mut Vec<u8>, other: &[u8]) {
+        if out.is_empty() {
+            out.push(self.next() as u8);
+            return;
+        }
+        let at = self.below(out.len());
+        match self.below(7) {
+            0 => out[at] ^= 1 << self.below(8),
+            1 => out[at] = self.next() as u8,
+            2 => {
+                let len = 1 << self.below(4);
+                let edge = EDGES[self.below(EDGES.len())].to_le_bytes();
+                for (byte, new) in out[at..].iter_mut().take(len).zip(edge) {
+                    *byte = new;
+                }
+            }
+            3 => out.truncate(at),
+            4 => {
+                let end = at + self.below((out.len() - at).min(64)) + 1;
+                out.drain(at..end.min(out.len()));
+            }
+            5 => {
+                let end = (at + 1 + self.below(64)).min(out.len());
+                let twice = out[at..end].to_vec();
+                out.splice(at..at, twice);
+            }
+            _ if other.is_empty() => out.push(self.next() as u8),
+            _ => {
+                let from = self.below(other.len());
+                let end = (from + 1 + self.below(256)).min(other.len());
+                let end_here = (at + end - from).min(out.len());
+                out.splice(at..end_here, other[from..end].iter().copied());
+            }
+        }
+    }
+}
+
+/// Calls `check` with every seed as it is and with `times` spoiled ones.
+pub fn spoil_all(seeds: &[Vec<u8>], times: usize, check: impl Fn(&[u8])) {
+    assert!(!seeds.is_empty(), "nothing to spoil");
+    seeds.iter().for_each(|seed| check(seed));
+    let mut spoiler = Spoiler::new(times as u64);
+    for _ in 0..times {
+        let (one, other) = (spoiler.below(seeds.len()), spoiler.below(seeds.len()));
+        let spoiled = spoiler.spoiled(&seeds[one], &seeds[other]);
+        check(&spoiled);
+    }
+}
+
+/// The files of a directory of seeds.
+///
+/// # Panics
+/// When there are none.
+#[must_use]
+pub fn seeds(dir: &std::path::Path) -> Vec<Vec<u8>> {
+    let read = || -> std::io::Result<Vec<_>> {
+        let mut paths = Vec::new();
+        for entry in std::fs::read_dir(dir)? {
+            paths.push(entry?.path());
+        }
+        paths.sort();
+        paths.iter().map(std::fs::read).collect()
+    };
+    let seeds = read().unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
+    assert!(!seeds.is_empty(), "no seeds in {}", dir.display());
+    seeds
+}

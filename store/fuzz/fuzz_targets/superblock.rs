@@ -1,0 +1,6 @@
+//! Any superblock is read, or refused.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|bytes: &[u8]| shale_store::promises::superblock(bytes));
