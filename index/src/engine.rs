@@ -5,6 +5,7 @@ mod change;
 pub(crate) mod checkpoint;
 mod embedded;
 pub(crate) mod files;
+mod group;
 pub mod journal;
 mod maintain;
 mod mem;

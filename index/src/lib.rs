@@ -18,6 +18,7 @@ mod namespace;
 #[cfg(any(test, fuzzing))]
 pub mod promises;
 pub mod schema;
+mod sync;
 pub mod wire;
 
 pub use error::Error;

@@ -2,9 +2,8 @@
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use parking_lot::{Condvar, Mutex};
-
 use crate::Error;
+use crate::sync::{Condvar, Mutex};
 
 /// Bytes of dirty data that may exist at a time.
 #[derive(Debug)]

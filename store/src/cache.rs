@@ -6,9 +6,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use parking_lot::{Condvar, Mutex};
-
 use crate::Error;
+use crate::sync::{Condvar, Mutex};
 
 /// A frame's place: pack and offset.
 type Key = (u64, u64);

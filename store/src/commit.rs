@@ -2,10 +2,11 @@
 //!
 //! One thread does this for all files, so that one sync serves everybody who waits for it.
 
+mod control;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
 use shale_index::extent::{Extent, Place};
 use shale_index::schema::Phase;
 use shale_index::{DataCommit, MapChange};
@@ -16,112 +17,14 @@ use crate::pipeline::Job;
 use crate::store::Inner;
 use crate::{Error, Store};
 
-/// How often everything that is ready is committed and made durable.
-const TICK: Duration = Duration::from_millis(500);
+pub(crate) use control::Control;
+use control::Reason;
+
 /// Age at which unwritten data is written even if its chunk is not full.
 const MAX_AGE: Duration = Duration::from_secs(2);
 
 /// Smaller files are not settled: there is next to nothing to gain.
 pub(crate) const SETTLE_MIN: u64 = 64 << 10;
-
-/// Wakes the committer and waits for it.
-#[derive(Debug, Default)]
-pub(crate) struct Control {
-    state: Mutex<ControlState>,
-    wake: Condvar,
-    done: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct ControlState {
-    /// Cycles begun and ended so far.
-    begun: u64,
-    ended: u64,
-    /// Somebody waits for a durable cycle.
-    requested: bool,
-    /// There is something to commit before the next tick.
-    kicked: bool,
-    /// Writers are waiting for memory.
-    pressed: bool,
-    stop: bool,
-    stopped: bool,
-}
-
-/// Why the committer runs a cycle.
-#[derive(Clone, Copy, Debug)]
-struct Reason {
-    durable: bool,
-    pressed: bool,
-}
-
-impl Control {
-    /// There is something to commit.
-    pub(crate) fn kick(&self) {
-        self.state.lock().kicked = true;
-        self.wake.notify_one();
-    }
-
-    /// There is something to do for which everything must be durable first.
-    pub(crate) fn kick_durable(&self) {
-        self.state.lock().requested = true;
-        self.wake.notify_one();
-    }
-
-    /// Writers wait for memory: write partial chunks as well.
-    pub(crate) fn press(&self) {
-        self.state.lock().pressed = true;
-        self.wake.notify_one();
-    }
-
-    /// Waits for a cycle that begins after this call and is durable.
-    pub(crate) fn run(&self) -> Result<(), Error> {
-        let mut state = self.state.lock();
-        let ticket = state.begun + 1;
-        state.requested = true;
-        self.wake.notify_one();
-        while state.ended < ticket {
-            if state.stopped {
-                return Err(Error::Poisoned);
-            }
-            self.done.wait(&mut state);
-        }
-        Ok(())
-    }
-
-    pub(crate) fn stop(&self) {
-        self.state.lock().stop = true;
-        self.wake.notify_one();
-    }
-
-    fn next(&self) -> Option<Reason> {
-        let mut state = self.state.lock();
-        let deadline = Instant::now() + TICK;
-        let mut ticked = false;
-        while !(state.stop || state.requested || state.kicked || state.pressed || ticked) {
-            ticked = self.wake.wait_until(&mut state, deadline).timed_out();
-        }
-        if state.stop {
-            return None;
-        }
-        state.begun += 1;
-        state.kicked = false;
-        Some(Reason {
-            durable: std::mem::take(&mut state.requested) || ticked,
-            pressed: std::mem::take(&mut state.pressed),
-        })
-    }
-
-    fn end(&self) {
-        let mut state = self.state.lock();
-        state.ended = state.begun;
-        self.done.notify_all();
-    }
-
-    fn stopped(&self) {
-        self.state.lock().stopped = true;
-        self.done.notify_all();
-    }
-}
 
 /// The committer's thread.
 pub(crate) fn work(inner: &Inner) {

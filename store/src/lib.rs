@@ -37,6 +37,7 @@ mod spare;
 mod store;
 pub mod superblock;
 mod survey;
+mod sync;
 #[cfg(test)]
 mod tests;
 mod tiles;

@@ -10,11 +10,11 @@ use shale_backing::Backing;
 
 use super::change::{Change, Commit};
 use super::files;
+use super::group::Syncer;
 use super::journal::writer::Writer;
 use super::maintain::Maintenance;
 use super::options::{Limits, Options};
 use super::resolve::{Resolved, resolve};
-use super::sync::Syncer;
 use super::tables::Tables;
 use super::view::Fault;
 use crate::Error;

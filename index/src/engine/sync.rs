@@ -1,132 +1,13 @@
-//! Group commit: one caller syncs for all who wait.
-
-use std::io;
-use std::path::PathBuf;
-
-use parking_lot::{Condvar, Mutex};
+//! Syncing the journal.
 
 use super::shared::Shared;
 use crate::Error;
 use crate::kv::Version;
 
-/// Who syncs, and how far it got.
-#[derive(Debug, Default)]
-pub(crate) struct Syncer {
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    running: bool,
-    /// Counts the rounds begun.
-    round: u64,
-    durable: Version,
-    failure: Option<(u64, Failure)>,
-}
-
-impl Syncer {
-    /// Syncs begun so far.
-    pub(crate) fn rounds(&self) -> u64 {
-        self.state.lock().round
-    }
-}
-
-/// An error that several callers hear of.
-#[derive(Clone, Debug)]
-enum Failure {
-    Io {
-        action: &'static str,
-        path: PathBuf,
-        errno: i32,
-    },
-    Other(String),
-}
-
-impl Failure {
-    fn of(error: &Error) -> Self {
-        match error {
-            Error::Io { action, path, .. } => Self::Io {
-                action,
-                path: path.clone(),
-                errno: error.errno(),
-            },
-            other => Self::Other(other.to_string()),
-        }
-    }
-
-    fn error(&self) -> Error {
-        match self {
-            Self::Io {
-                action,
-                path,
-                errno,
-            } => {
-                let source = io::Error::from_raw_os_error(*errno);
-                Error::Io {
-                    action,
-                    path: path.clone(),
-                    source,
-                }
-            }
-            Self::Other(text) => Error::Closed(text.clone()),
-        }
-    }
-}
-
-/// Ends a round even when it panics, so that nobody waits for ever.
-struct Round<'a> {
-    syncer: &'a Syncer,
-    outcome: Option<Result<Version, Failure>>,
-}
-
-impl Drop for Round<'_> {
-    fn drop(&mut self) {
-        let mut state = self.syncer.state.lock();
-        state.running = false;
-        let died = || Err(Failure::Other("a sync of the index panicked".into()));
-        match self.outcome.take().unwrap_or_else(died) {
-            Ok(durable) => state.durable = state.durable.max(durable),
-            Err(failure) => state.failure = Some((state.round, failure)),
-        }
-        self.syncer.changed.notify_all();
-    }
-}
-
 impl Shared {
     /// Returns once every commit up to `version` is durable.
     pub(crate) fn sync(&self, version: Version) -> Result<(), Error> {
-        let syncer = &self.syncer;
-        let mut state = syncer.state.lock();
-        // A round that runs already may have begun before this commit; a later one has not.
-        let arrived = state.round;
-        loop {
-            if state.durable >= version {
-                return Ok(());
-            }
-            match &state.failure {
-                Some((round, failure)) if *round > arrived => return Err(failure.error()),
-                _ => {}
-            }
-            if state.running {
-                syncer.changed.wait(&mut state);
-                continue;
-            }
-            state.running = true;
-            state.round += 1;
-            drop(state);
-            let mut round = Round {
-                syncer,
-                outcome: None,
-            };
-            let result = self.sync_round();
-            round.outcome = Some(match &result {
-                Ok(durable) => Ok(*durable),
-                Err(error) => Err(Failure::of(error)),
-            });
-            drop(round);
-            return result.map(|_| ());
-        }
+        self.syncer.sync(version, || self.sync_round())
     }
 
     /// Makes everything committed so far durable. Commits go on meanwhile.
@@ -143,6 +24,6 @@ impl Shared {
 
     /// What was durable when the engine was opened.
     pub(crate) fn known_durable(&self, version: Version) {
-        self.syncer.state.lock().durable = version;
+        self.syncer.known_durable(version);
     }
 }
