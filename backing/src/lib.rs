@@ -9,6 +9,7 @@
 //! names.
 
 mod choice;
+pub mod failpoint;
 #[cfg(any(test, feature = "faults"))]
 pub mod faults;
 mod lustre;

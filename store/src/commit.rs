@@ -7,6 +7,7 @@ mod control;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use shale_backing::failpoint::{Stage, reach};
 use shale_index::extent::{Extent, Place};
 use shale_index::schema::Phase;
 use shale_index::{DataCommit, MapChange};
@@ -350,7 +351,9 @@ impl Inner {
         if commit.map == MapChange::Keep && commit.size.is_none() && commit.times.is_none() {
             return Ok(());
         }
+        reach(Stage::DataCommitBegins);
         self.namespace.commit_data(file.ino, &commit)?;
+        reach(Stage::DataCommitted);
         self.frames.packs.account(&commit.packs);
         if let Some(map) = state.map.as_mut()
             && commit.map != MapChange::Keep
@@ -406,6 +409,7 @@ impl Inner {
             return Err(Error::Poisoned);
         };
         let folded = map.fold(&self.frames, encoder, avoid)?;
+        reach(Stage::FoldWritten);
         self.frames.packs.make_durable(&folded.pins)?;
         let commit = DataCommit {
             map: MapChange::Fold(folded.root.clone()),
@@ -413,6 +417,7 @@ impl Inner {
             ..DataCommit::default()
         };
         self.namespace.commit_data(file.ino, &commit)?;
+        reach(Stage::FoldCommitted);
         self.frames.packs.account(&commit.packs);
         map.adopt(folded);
         Ok(())

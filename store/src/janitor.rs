@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use shale_backing::failpoint::{Stage, reach};
 use shale_codec::FrameKind;
 use shale_index::extent::{Extent, FramePart, Place, TilePart};
 use shale_index::schema::Phase;
@@ -75,6 +76,7 @@ impl Inner {
             BTreeMap::new()
         };
         self.namespace.purge(ino, &freed)?;
+        reach(Stage::OrphanPurged);
         let changes = freed.iter().map(|(&pack, &bytes)| (pack, -bytes)).collect();
         self.frames.packs.account(&changes);
         Ok(())
@@ -91,6 +93,7 @@ impl Inner {
         for pack in dead {
             let len = self.frames.packs.len(pack).unwrap_or(0);
             self.frames.packs.delete(pack)?;
+            reach(Stage::GcDeleted);
             let counters = &self.frames.packs.counters;
             counters.packs_deleted.one();
             counters.bytes_deleted.add(len);
@@ -148,6 +151,7 @@ impl Inner {
                 moves.push((ino, moved?));
             }
         }
+        reach(Stage::GcCopied);
         self.frames.packs.make_durable(&pins)?;
         for (ino, moves) in moves {
             if let Some(file) = self.existing(ino)? {
@@ -303,6 +307,7 @@ impl Inner {
             }
         }
         self.replace(file, &mut state, &extents, None)?;
+        reach(Stage::GcMoved);
         if state
             .map
             .as_ref()

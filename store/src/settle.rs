@@ -13,6 +13,7 @@ mod unit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use shale_backing::failpoint::{Stage, reach};
 use shale_codec::Effort;
 use shale_index::DataCommit;
 use shale_index::extent::{Extent, ExtentMap, Place};
@@ -299,7 +300,9 @@ impl Inner {
         outcome: &mut Settled,
     ) -> Result<(), Error> {
         let (units, pins): (Vec<_>, Vec<_>) = written.into_iter().unzip();
+        reach(Stage::SettleWritten);
         self.frames.packs.make_durable(&pins)?;
+        reach(Stage::SettleDurable);
         let mut state = file.state.lock();
         let mut extents = Vec::new();
         for extent in units.iter().flatten() {
@@ -315,7 +318,9 @@ impl Inner {
                 outcome.void += extent.len;
             }
         }
-        self.replace(file, &mut state, &extents, None)
+        self.replace(file, &mut state, &extents, None)?;
+        reach(Stage::SettleSwitched);
+        Ok(())
     }
 
     /// Folds the map and notes how far the file has settled.

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 
 use crossbeam::channel::Sender;
 use parking_lot::Mutex;
+use shale_backing::failpoint::{Stage, reach};
 use shale_backing::{Backing, Choice, PROBE, PosixBacking, Space, open_device};
 use shale_codec::Effort;
 use shale_index::engine::Embedded;
@@ -321,8 +322,10 @@ impl Store {
     /// # Errors
     /// What could not be made durable.
     pub fn shut_down(&self) -> Result<(), Error> {
+        reach(Stage::ShutDownBegins);
         self.inner.collector.stop();
         let synced = self.sync_all();
+        reach(Stage::ShutDownSynced);
         self.inner.committer.stop();
         self.inner.jobs.lock().take();
         self.inner.ahead.stop();
@@ -336,7 +339,9 @@ impl Store {
         for (pack, error) in self.inner.frames.packs.sync() {
             tracing::warn!("pack {pack:x} could not be sealed: {error}");
         }
+        reach(Stage::ShutDownSealed);
         self.inner.namespace.kv().close()?;
+        reach(Stage::ShutDownClosed);
         synced
     }
 }

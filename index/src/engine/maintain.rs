@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use shale_backing::failpoint::{Stage, reach};
+
 use super::checkpoint::Checkpoint;
 use super::files;
 use super::memtable::{Memtable, Slot};
@@ -166,6 +168,7 @@ impl Shared {
                 Err(fault) => self.rebuild(maintenance, &fault)?,
             }
         }
+        reach(Stage::CheckpointMerged);
         let checkpoint = Checkpoint {
             version,
             leased,
@@ -174,6 +177,7 @@ impl Shared {
         if matches!(&*self.tables.read().view, View::Disk(_)) {
             checkpoint.store(&*self.backing)?;
         }
+        reach(Stage::CheckpointStored);
         maintenance.checkpoint = checkpoint;
         maintenance.frozen = None;
         // While they are frozen nobody puts them back.
@@ -210,6 +214,7 @@ impl Shared {
         let written = walked.and_then(|()| {
             let finished = self.tables.read().version;
             self.sync(finished)?;
+            reach(Stage::SnapshotWritten);
             writer.finish(&*self.backing, finished)
         });
         let summary = match written {
@@ -219,6 +224,7 @@ impl Shared {
                 return Err(error);
             }
         };
+        reach(Stage::SnapshotNamed);
         self.journaled.fetch_sub(before, Ordering::Relaxed);
         self.snapshot_at
             .store(self.limits.snapshot.max(2 * summary.raw), Ordering::Relaxed);

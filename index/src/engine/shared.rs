@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Condvar, Mutex, RwLock};
 use shale_backing::Backing;
+use shale_backing::failpoint::{Stage, reach};
 
 use super::change::{Change, Commit};
 use super::files;
@@ -267,6 +268,7 @@ impl Shared {
         let mut body = Vec::new();
         commit.encode_body(&mut body);
         let written = committer.writer.append(body, shrinks)?;
+        reach(Stage::JournalAppended);
         let bytes = {
             let mut tables = self.tables.write();
             for change in &commit.changes {

@@ -1,5 +1,7 @@
 //! Syncing the journal.
 
+use shale_backing::failpoint::{Stage, reach};
+
 use super::shared::Shared;
 use crate::Error;
 use crate::kv::Version;
@@ -16,7 +18,10 @@ impl Shared {
         let result = job.run(&*self.backing);
         let mut committer = self.committer.lock();
         match result {
-            Ok(()) => committer.writer.synced(&job),
+            Ok(()) => {
+                reach(Stage::JournalSynced);
+                committer.writer.synced(&job);
+            }
             Err(error) => committer.writer.sync_failed(error)?,
         }
         Ok(committer.writer.durable())

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
+use shale_backing::failpoint::{Stage, reach};
 use shale_backing::{Access, Backing, BackingFile};
 use shale_codec::parse_header;
 
@@ -147,6 +148,7 @@ impl Writer {
         drop(state);
 
         let written = file.write_all_at(bytes, at);
+        reach(Stage::FrameAppended);
 
         let mut state = self.state.lock();
         if let Some(open) = state.open.get_mut(&pack) {
@@ -286,9 +288,12 @@ impl Writer {
                 file.set_len(end)?;
             }
             file.seal()?;
+            reach(Stage::PackSealed);
             self.state.lock().open.remove(&pack);
             return Ok(());
         }
-        file.sync_data()
+        file.sync_data()?;
+        reach(Stage::PackSynced);
+        Ok(())
     }
 }
