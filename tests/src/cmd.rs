@@ -155,6 +155,14 @@ impl Cmd {
         self
     }
 
+    /// Appends standard output and standard error to a file.
+    #[track_caller]
+    pub fn output_to(mut self, path: &Path) -> Outcome<Self> {
+        let file = File::options().append(true).create(true).open(path)?;
+        self.command.stdout(file.try_clone()?).stderr(file);
+        Ok(self)
+    }
+
     /// Starts the command and leaves it running; the caller must end it.
     #[track_caller]
     pub fn spawn(mut self) -> Outcome<Child> {

@@ -38,6 +38,7 @@ mod rounds;
 mod suite;
 mod sweep;
 mod tree;
+mod writer;
 
 pub mod versioned;
 
@@ -47,12 +48,13 @@ pub use cmd::{Cmd, Finished};
 pub use failure::{Context, Failure, Outcome};
 pub use library::{small_chunks, store_options};
 pub use loopdev::{Loop, LoopFs};
-pub use mount::{Mount, alive, binary, shale};
+pub use mount::{Mount, Served, alive, binary, failpoints_binary, shale};
 pub use rng::Rng;
 pub use rounds::{is_long, rounds};
 pub use suite::{Need, Suite, cgroup2};
 pub use sweep::sweep;
 pub use tree::{Entry, Sample, read_tree, same_trees};
+pub use writer::{Writer, is_dead};
 
 use std::path::{Path, PathBuf};
 

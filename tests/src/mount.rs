@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Child;
+use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
 use nix::mount::{MntFlags, umount2};
@@ -23,6 +23,52 @@ pub fn binary() -> PathBuf {
     match std::env::var_os("SHALE_BIN") {
         Some(path) => path.into(),
         None => root().join("target/release/shale"),
+    }
+}
+
+/// The `shale` command that aborts where `SHALE_FAILPOINT` says: `SHALE_FAILPOINTS_BIN`, or what
+/// `cargo build -p shale -p shale-tests` makes.
+pub fn failpoints_binary() -> PathBuf {
+    match std::env::var_os("SHALE_FAILPOINTS_BIN") {
+        Some(path) => path.into(),
+        None => root().join("target/debug/shale"),
+    }
+}
+
+/// A daemon in the foreground; how it ends can be seen.
+#[derive(Debug)]
+pub struct Served {
+    child: Child,
+}
+
+impl Served {
+    /// Its process id.
+    pub fn pid(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) -> Outcome {
+        Ok(kill(Pid::from_raw(self.pid()), signal)?)
+    }
+
+    /// True until it has ended.
+    pub fn is_running(&mut self) -> Outcome<bool> {
+        Ok(self.child.try_wait()?.is_none())
+    }
+
+    /// How it ended; none within the time.
+    pub fn end(&mut self, limit: Duration) -> Outcome<Option<ExitStatus>> {
+        let deadline = Instant::now() + limit;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(Some(status));
+            }
+            if Instant::now() > deadline {
+                return Ok(None);
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 }
 
@@ -106,6 +152,25 @@ impl Mount {
             .spawn()
     }
 
+    /// Serves in the foreground with another `command` (`shale`, or something that becomes it),
+    /// until it is mounted or has ended.
+    pub fn serve(&self, command: Cmd) -> Outcome<Served> {
+        let child = command
+            .args(["mount", "--foreground"])
+            .args(&self.options)
+            .arg(&self.store)
+            .arg(&self.mountpoint)
+            .output_to(&self.log)?
+            .spawn()?;
+        let mut served = Served { child };
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !self.is_mounted() && served.is_running()? {
+            ensure!(Instant::now() < deadline, "not mounted after 60 s");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(served)
+    }
+
     /// The process id in the store's lock file.
     pub fn holder(&self) -> Outcome<i32> {
         let path = self.store.join("lock");
@@ -169,10 +234,14 @@ impl Mount {
         Ok(())
     }
 
-    /// The last lines of the daemon's log.
+    /// The daemon's log.
+    pub fn log_text(&self) -> String {
+        String::from_utf8_lossy(&fs::read(&self.log).unwrap_or_default()).into_owned()
+    }
+
+    /// The last lines of it.
     pub fn log_tail(&self) -> String {
-        let text = fs::read(&self.log).unwrap_or_default();
-        let text = String::from_utf8_lossy(&text);
+        let text = self.log_text();
         let lines: Vec<&str> = text.lines().collect();
         lines[lines.len().saturating_sub(30)..].join("\n")
     }

@@ -5,19 +5,13 @@
 //! acknowledged must be there byte for byte, and everything else must be an older
 //! or newer version of itself. The same store lives through many rounds.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use shale_tests::{Case, Context, Fs, Outcome, Rng, Suite, ensure, note, rounds, seed, tally};
-
-#[path = "crash/writer.rs"]
-mod writer;
-
-use writer::Writer;
+use shale_tests::{
+    Case, Context, Fs, Outcome, Rng, Suite, Writer, ensure, note, rounds, seed, tally,
+};
 
 const WRITERS: u64 = 4;
 /// Rounds per store, and stores per test.
@@ -130,8 +124,9 @@ fn one_round(fs: &mut Fs, writers: Vec<Writer>, rng: &mut Rng) -> Outcome<Vec<Wr
         };
         let mut writers = Vec::new();
         for handle in running {
-            let (writer, result) = handle.join().expect("a writer panicked");
+            let (mut writer, result) = handle.join().expect("a writer panicked");
             result?;
+            writer.names_are_kept();
             writers.push(writer);
         }
         killed?;
@@ -152,18 +147,4 @@ fn one_round(fs: &mut Fs, writers: Vec<Writer>, rng: &mut Rng) -> Outcome<Vec<Wr
         mount.start()?;
     }
     Ok(writers)
-}
-
-/// All files below the writer's two directories: where, and what is in them.
-fn read_files(top: &std::path::Path) -> Outcome<BTreeMap<PathBuf, Vec<u8>>> {
-    let mut found = BTreeMap::new();
-    for directory in ["a", "b"] {
-        let path = top.join(directory);
-        for entry in fs::read_dir(&path).doing(format!("listing {}", path.display()))? {
-            let path = entry?.path();
-            let bytes = fs::read(&path).doing(format!("reading {}", path.display()))?;
-            found.insert(path.strip_prefix(top)?.to_path_buf(), bytes);
-        }
-    }
-    Ok(found)
 }

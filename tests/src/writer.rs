@@ -1,4 +1,7 @@
 //! One writer, its files, and what may be left of them.
+//!
+//! A file counts once both it and its directory have been synced. What a crash may leave of the
+//! others is known as well: older versions of their blocks, and names they had since.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{self, File};
@@ -7,8 +10,10 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use shale_tests::versioned::{BLOCK, Content, blocks, owner};
-use shale_tests::{Context, Failure, Outcome, Rng, ensure};
+use nix::errno::Errno;
+
+use crate::versioned::{BLOCK, Content, blocks, owner};
+use crate::{Context, Failure, Outcome, Rng, ensure};
 
 const MOST_FILES: usize = 24;
 const LARGEST: u64 = 3 << 20;
@@ -37,18 +42,20 @@ impl Tracked {
 }
 
 /// Works in two directories of its own and knows what may be found there.
-pub(crate) struct Writer {
+pub struct Writer {
     top: PathBuf,
     rng: Rng,
     files: Vec<Tracked>,
     next_file: u64,
     next_version: u64,
     acknowledged: u64,
+    /// Files that the last step was about; if it failed, it may have happened or not.
+    doubtful: BTreeSet<u64>,
 }
 
 impl Writer {
     /// Makes the directories and makes them durable.
-    pub(crate) fn new(top: PathBuf, number: u64, seed: u64) -> Outcome<Self> {
+    pub fn new(top: PathBuf, number: u64, seed: u64) -> Outcome<Self> {
         for directory in ["a", "b"] {
             fs::create_dir_all(top.join(directory))?;
         }
@@ -67,16 +74,17 @@ impl Writer {
             next_file: (number + 1) << 32,
             next_version: 1,
             acknowledged: 0,
+            doubtful: BTreeSet::new(),
         })
     }
 
     /// The number of fsyncs that have returned since this was asked last.
-    pub(crate) fn take_acknowledged(&mut self) -> u64 {
+    pub fn take_acknowledged(&mut self) -> u64 {
         std::mem::take(&mut self.acknowledged)
     }
 
     /// Works until told to stop. An error before that is a failure, after it the kill.
-    pub(crate) fn work(&mut self, stop: &AtomicBool) -> Outcome {
+    pub fn work(&mut self, stop: &AtomicBool) -> Outcome {
         while !stop.load(Ordering::SeqCst) {
             if let Err(error) = self.step() {
                 return if stop.load(Ordering::SeqCst) {
@@ -92,7 +100,51 @@ impl Writer {
         Ok(())
     }
 
+    /// Works until the daemon has gone. Any other error is a failure.
+    pub fn work_until_death(&mut self) -> Outcome {
+        loop {
+            let Err(error) = self.step() else { continue };
+            return if is_dead(&self.top) {
+                Ok(())
+            } else {
+                Err(Failure::new(format!(
+                    "{}: {error}, though the daemon lives",
+                    self.top.display()
+                )))
+            };
+        }
+    }
+
+    /// Notes that the daemon died: every change of names that had returned has happened.
+    pub fn names_are_kept(&mut self) {
+        let doubtful = &self.doubtful;
+        let sure = |file: &Tracked| !doubtful.contains(&file.content.file());
+        self.files.retain(|file| file.name.is_some() || !sure(file));
+        for file in self.files.iter_mut().filter(|file| sure(file)) {
+            file.possible = file.name.iter().cloned().collect();
+            file.may_be_absent = false;
+        }
+    }
+
+    /// Notes that the daemon ended in order: everything that had returned has happened.
+    pub fn everything_is_kept(&mut self) {
+        self.names_are_kept();
+        for file in &mut self.files {
+            if !self.doubtful.contains(&file.content.file()) {
+                file.content.acknowledged();
+            }
+        }
+    }
+
     fn step(&mut self) -> io::Result<()> {
+        let done = self.one_step();
+        if done.is_ok() {
+            self.doubtful.clear();
+        }
+        done
+    }
+
+    fn one_step(&mut self) -> io::Result<()> {
         let living: Vec<usize> = (0..self.files.len())
             .filter(|i| self.files[*i].name.is_some())
             .collect();
@@ -111,6 +163,10 @@ impl Writer {
             86..93 => self.replace(chosen),
             _ => self.unlink(chosen),
         }
+    }
+
+    fn doubt(&mut self, index: usize) {
+        self.doubtful.insert(self.files[index].content.file());
     }
 
     fn version(&mut self) -> u64 {
@@ -172,6 +228,7 @@ impl Writer {
         };
         file.log(format!("create as {}", name.display()));
         self.files.push(file);
+        self.doubt(self.files.len() - 1);
         self.files.len() - 1
     }
 
@@ -187,6 +244,7 @@ impl Writer {
     fn write(&mut self, index: usize, first: u64, length: usize) -> io::Result<()> {
         let version = self.version();
         let file = self.open(index)?;
+        self.doubt(index);
         let tracked = &mut self.files[index];
         tracked.log(format!(
             "write version {version}, {length} bytes from block {first}"
@@ -238,6 +296,7 @@ impl Writer {
             _ => self.rng.below(size + 1),
         };
         let file = self.open(index)?;
+        self.doubt(index);
         let tracked = &mut self.files[index];
         tracked.log(format!("truncate from {size} to {new}"));
         tracked.content.will_truncate(new);
@@ -278,6 +337,7 @@ impl Writer {
     fn rename(&mut self, index: usize) -> io::Result<()> {
         let to = self.new_name();
         let from = self.path(index);
+        self.doubt(index);
         let tracked = &mut self.files[index];
         tracked.log(format!("rename to {}", to.display()));
         tracked.possible.insert(to.clone());
@@ -302,6 +362,7 @@ impl Writer {
         let target = self.files[index].name.clone();
         self.files[new].log(format!("rename over {}", to.display()));
         self.files[new].possible.extend(target.clone());
+        self.doubt(index);
         self.files[index].log("being replaced".into());
         self.files[index].may_be_absent = true;
         fs::rename(from, to)?;
@@ -316,6 +377,7 @@ impl Writer {
 
     fn unlink(&mut self, index: usize) -> io::Result<()> {
         let path = self.path(index);
+        self.doubt(index);
         self.files[index].log("unlink".into());
         self.files[index].may_be_absent = true;
         fs::remove_file(path)?;
@@ -324,8 +386,8 @@ impl Writer {
     }
 
     /// Checks what is there after a crash and takes it as the state of the next round.
-    pub(crate) fn verify(&mut self) -> Outcome<u64> {
-        let found = super::read_files(&self.top)?;
+    pub fn verify(&mut self) -> Outcome<u64> {
+        let found = read_files(&self.top)?;
         let mut taken: BTreeMap<usize, PathBuf> = BTreeMap::new();
         let mut anonymous = Vec::new();
         for (name, bytes) in &found {
@@ -451,4 +513,26 @@ impl Writer {
             history.join("\n    ")
         ))
     }
+}
+
+/// Whether nobody serves a mount any more. Never answered from a cache.
+pub fn is_dead(path: &Path) -> bool {
+    matches!(
+        nix::sys::statvfs::statvfs(path),
+        Err(Errno::ENOTCONN | Errno::ECONNABORTED)
+    )
+}
+
+/// All files below the writer's two directories: where, and what is in them.
+fn read_files(top: &Path) -> Outcome<BTreeMap<PathBuf, Vec<u8>>> {
+    let mut found = BTreeMap::new();
+    for directory in ["a", "b"] {
+        let path = top.join(directory);
+        for entry in fs::read_dir(&path).doing(format!("listing {}", path.display()))? {
+            let path = entry?.path();
+            let bytes = fs::read(&path).doing(format!("reading {}", path.display()))?;
+            found.insert(path.strip_prefix(top)?.to_path_buf(), bytes);
+        }
+    }
+    Ok(found)
 }

@@ -1,0 +1,35 @@
+//! The death of the daemon at every named stage of its work, and its end by SIGTERM.
+//!
+//! A file counts once both it and its directory have been synced. Whatever ends the daemon, those
+//! files must be there byte for byte afterwards, every change of names that had returned must
+//! have happened, and the store must be clean.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use shale_tests::{Need, Suite, failpoints_binary};
+
+#[path = "death/churn.rs"]
+mod churn;
+#[path = "death/sigterm.rs"]
+mod sigterm;
+#[path = "death/stages.rs"]
+mod stages;
+
+fn main() -> ExitCode {
+    Suite::new("death")
+        .need(Need::Shale)
+        .need(Need::File(failpoints_binary()))
+        .limit(Duration::from_secs(600))
+        .test("aborted_at_every_stage", stages::aborted_at_every_stage)
+        .test(
+            "the_shipped_command_has_no_failpoints",
+            stages::the_shipped_command_has_none,
+        )
+        .test("sigterm_under_load_keeps_everything", sigterm::under_load)
+        .test(
+            "sigterm_waits_for_programs_that_use_files",
+            sigterm::waits_for_open_files,
+        )
+        .run()
+}
