@@ -128,9 +128,14 @@ pub trait Backing: Send + Sync + std::fmt::Debug {
         1
     }
 
-    /// Where the store is in the host's name space, for engines that do their own I/O and for
-    /// messages.
+    /// Where the store was found in the host's name space, for messages.
     fn root(&self) -> &Path;
+
+    /// A path that leads to the store whatever has become of the one it was found by, for engines
+    /// that do their own I/O in this process.
+    fn anchor(&self) -> &Path {
+        self.root()
+    }
 }
 
 /// An open file of a store.

@@ -2,12 +2,14 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use nix::fcntl::{FallocateFlags, fallocate};
+use nix::fcntl::{FallocateFlags, OFlag, fallocate, open};
+use nix::sys::stat::Mode;
 
 use crate::mapped::{Durable, MappedFile};
 use crate::{Access, Backing, BackingFile, Entry, Space, Striping};
@@ -31,7 +33,30 @@ pub(crate) enum PackFiles {
 #[derive(Debug)]
 pub struct PosixBacking {
     root: PathBuf,
+    anchor: Option<Anchor>,
     packs: PackFiles,
+}
+
+/// The directory itself, whatever its path leads to by now. Where its file system is unmounted
+/// lazily and another is mounted there, or nothing, the path would lead to a place that has
+/// nothing to do with the store.
+#[derive(Debug)]
+struct Anchor {
+    path: PathBuf,
+    _directory: OwnedFd,
+}
+
+impl Anchor {
+    /// None where the directory or `/proc` is not there; what is wrong shows when it is used.
+    fn hold(root: &Path) -> Option<Self> {
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let directory = open(root, flags, Mode::empty()).ok()?;
+        let path = PathBuf::from(format!("/proc/self/fd/{}", directory.as_raw_fd()));
+        path.is_dir().then_some(Self {
+            path,
+            _directory: directory,
+        })
+    }
 }
 
 impl PosixBacking {
@@ -41,8 +66,10 @@ impl PosixBacking {
     }
 
     pub(crate) fn with(root: impl Into<PathBuf>, packs: PackFiles) -> Self {
+        let root = root.into();
         Self {
-            root: root.into(),
+            anchor: Anchor::hold(&root),
+            root,
             packs,
         }
     }
@@ -69,7 +96,7 @@ impl PosixBacking {
             .components()
             .all(|c| matches!(c, Component::Normal(_) | Component::CurDir))
         {
-            Ok(self.root.join(path))
+            Ok(self.anchor().join(path))
         } else {
             Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
@@ -116,7 +143,8 @@ impl Backing for PosixBacking {
             && !exists
             && path.starts_with("packs")
         {
-            striping.apply(&full);
+            // Another process does that, for which the anchor means nothing.
+            striping.apply(&self.root.join(path));
         }
         Ok(())
     }
@@ -144,7 +172,7 @@ impl Backing for PosixBacking {
     }
 
     fn space(&self) -> io::Result<Space> {
-        let stat = nix::sys::statvfs::statvfs(&self.root)?;
+        let stat = nix::sys::statvfs::statvfs(self.anchor())?;
         let unit = stat.fragment_size();
         Ok(Space {
             total: stat.blocks() * unit,
@@ -164,6 +192,12 @@ impl Backing for PosixBacking {
 
     fn root(&self) -> &Path {
         &self.root
+    }
+
+    fn anchor(&self) -> &Path {
+        self.anchor
+            .as_ref()
+            .map_or(&self.root, |anchor| &anchor.path)
     }
 }
 
@@ -228,6 +262,23 @@ mod tests {
             let error = backing.open(Path::new(path), Access::Read).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{path}");
         }
+    }
+
+    #[test]
+    fn the_store_is_the_directory_and_not_its_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let (here, there) = (dir.path().join("here"), dir.path().join("there"));
+        std::fs::create_dir(&here).unwrap();
+        let backing = PosixBacking::new(&here);
+        std::fs::rename(&here, &there).unwrap();
+        backing.create_dir_all(Path::new("packs/s1")).unwrap();
+        backing
+            .open(Path::new("packs/s1/p"), Access::CreateNew)
+            .unwrap();
+        backing.sync_dir(Path::new("packs")).unwrap();
+        assert!(there.join("packs/s1/p").exists());
+        assert!(!here.exists());
+        assert_eq!(backing.root(), here);
     }
 
     #[test]

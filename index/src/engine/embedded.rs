@@ -147,6 +147,15 @@ impl Embedded {
         self.shared.snapshot_now()
     }
 
+    /// sled panics when its device has died; that loses nothing, the journal is the truth.
+    fn let_go_of_view(&self) {
+        let nothing = Arc::new(View::Memory(Memory::default()));
+        let view = std::mem::replace(&mut self.shared.tables.write().view, nothing);
+        if catch_unwind(AssertUnwindSafe(|| drop(view))).is_err() {
+            tracing::warn!("the sled view of the index could not be closed; it is made again");
+        }
+    }
+
     fn stop_worker(&self) {
         self.shared.alarm.stop();
         if let Some(worker) = self.worker.lock().take() {
@@ -240,7 +249,7 @@ impl Kv for Embedded {
             tracing::warn!(%error, "the index was closed without tidying up; nothing is lost");
         }
         shared.poison("it was closed");
-        shared.tables.write().view = Arc::new(View::Memory(Memory::default()));
+        self.let_go_of_view();
         Ok(())
     }
 
@@ -253,5 +262,6 @@ impl Kv for Embedded {
 impl Drop for Embedded {
     fn drop(&mut self) {
         self.stop_worker();
+        self.let_go_of_view();
     }
 }

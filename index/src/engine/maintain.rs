@@ -333,7 +333,7 @@ impl Shared {
         // The old instance must be gone first. Nobody sees the empty one.
         tables.show(View::Memory(Memory::default()));
         let Checkpoint { version, view, .. } = maintenance.checkpoint;
-        let opened = Disk::open(self.backing.root(), view, version, self.limits.sled);
+        let opened = Disk::open(self.backing.anchor(), view, version, self.limits.sled);
         let view = match opened {
             Ok(disk) => View::Disk(disk),
             Err(fault) => self.remake(maintenance, &fault)?,

@@ -190,7 +190,7 @@ fn load(backing: &dyn Backing, limits: &Limits, chain: &Chain) -> Result<State, 
     let (durable, view) = match found {
         Ok(checkpoint) => {
             let Checkpoint { version, view, .. } = checkpoint;
-            let opened = Disk::open(backing.root(), view, version, limits.sled);
+            let opened = Disk::open(backing.anchor(), view, version, limits.sled);
             (
                 version,
                 opened

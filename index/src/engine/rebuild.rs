@@ -62,7 +62,7 @@ pub(crate) fn build(
 ) -> Result<Built, Error> {
     let chain = Chain::load(backing)?;
     if disk {
-        let created = Disk::create(backing.root(), limits.sled).map_err(Failed::View);
+        let created = Disk::create(backing.anchor(), limits.sled).map_err(Failed::View);
         let mut dir = None;
         let built = created.and_then(|disk| {
             dir = Some(dir_of(disk.id()));
