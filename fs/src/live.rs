@@ -26,6 +26,8 @@ const LETTERS: usize = 200;
 pub struct Live {
     /// Version of the daemon.
     pub version: String,
+    /// Process id of the daemon.
+    pub pid: u32,
     /// Seconds since the epoch.
     pub time: f64,
     /// Seconds since the mount began.
@@ -264,7 +266,8 @@ impl Fs {
         let (store, counters) = (&self.store, &self.counters);
         let (counted, gauges) = (store.counters(), store.gauges());
         let totals = self.namespace().rollup(ROOT)?;
-        let space = store.space()?;
+        // A device that has died is no reason not to answer.
+        let space = store.space().ok();
         let (settling, queue) = self.settling_now();
         let operations = Op::ALL.iter().map(|&op| {
             let times = counters.times(op);
@@ -280,6 +283,7 @@ impl Fs {
         let settle = &counters.settle;
         Ok(Live {
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
             time: SystemTime::now()
                 .duration_since(UNIX_EPOCH)
                 .unwrap_or_default()
@@ -337,8 +341,8 @@ impl Fs {
             stored: totals.stored,
             files: totals.files,
             dirs: totals.dirs,
-            device_total: space.total,
-            device_free: space.free,
+            device_total: space.map_or(0, |space| space.total),
+            device_free: space.map_or(0, |space| space.free),
             slowest: Vec::new(),
             busiest: Vec::new(),
         })

@@ -1,9 +1,10 @@
 //! Waiting for the daemon that holds a store.
 
+use std::ffi::OsStr;
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
@@ -20,38 +21,86 @@ const LAST_MOMENT: Timespec = Timespec {
 
 /// The daemon of a mounted store. Taken while it is mounted, so that it is certainly this one.
 pub(crate) struct Holder {
-    lock: File,
+    /// None where the store cannot be read any more.
+    lock: Option<File>,
+    /// What it has written into the lock; it takes that away when everything is durable.
+    note: String,
     process: Option<OwnedFd>,
+}
+
+/// How a daemon has left its store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    InOrder,
+    /// Something could not be made durable, or it died on the way there.
+    Otherwise,
 }
 
 impl Holder {
     /// Whoever holds the store; none where that cannot be seen. A dead daemon's process is not
     /// looked for: its number may belong to another one by now.
     pub(crate) fn of(store: &Path, dead: bool) -> Option<Self> {
-        let mut lock = File::open(store.join(store_files::LOCK)).ok()?;
+        let lock = File::open(store.join(store_files::LOCK)).ok()?;
+        Some(Self::with(lock, dead))
+    }
+
+    /// The same for a store that cannot be found or read any more: what the daemon has open.
+    pub(crate) fn of_process(pid: u32) -> Option<Self> {
+        let is_lock = |path: &PathBuf| {
+            let name = std::fs::read_link(path).ok();
+            name.is_some_and(|name| name.file_name() == Some(OsStr::new(store_files::LOCK)))
+        };
+        let open = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
+        let mut open = open.flatten().map(|entry| entry.path());
+        match open.find(is_lock).map(File::open) {
+            Some(Ok(lock)) => Some(Self::with(lock, false)),
+            _ => Some(Self {
+                lock: None,
+                note: String::new(),
+                process: Some(process(&pid.to_string())?),
+            }),
+        }
+    }
+
+    fn with(mut lock: File, dead: bool) -> Self {
         let mut note = String::new();
         let _ = lock.read_to_string(&mut note);
         let process = if dead { None } else { process(&note) };
-        Some(Self { lock, process })
+        Self {
+            lock: Some(lock),
+            note,
+            process,
+        }
     }
 
     /// Returns when the daemon has finished: it holds the lock exclusively as long as it lives.
-    pub(crate) fn wait(self) -> Result<(), Errno> {
-        let mut lock = self.lock;
-        loop {
-            match Flock::lock(lock, FlockArg::LockShared) {
-                Ok(_) => break,
-                Err((file, Errno::EINTR)) => lock = file,
-                Err((_, e)) => return Err(e),
-            }
-        }
+    pub(crate) fn wait(self) -> Result<Left, Errno> {
+        let lock = self.lock.map(lock_shared).transpose()?;
         if let Some(process) = &self.process {
-            let _ = poll(
-                &mut [PollFd::new(process, PollFlags::IN)],
-                Some(&LAST_MOMENT),
-            );
+            let most = lock.is_some().then_some(&LAST_MOMENT);
+            let _ = poll(&mut [PollFd::new(process, PollFlags::IN)], most);
         }
-        Ok(())
+        let mut note = String::new();
+        let read = lock.is_some_and(|mut lock| {
+            lock.seek(SeekFrom::Start(0)).is_ok() && lock.read_to_string(&mut note).is_ok()
+        });
+        // Another note is that of a daemon that has come since.
+        let same = !self.note.is_empty() && note == self.note;
+        Ok(if read && !same {
+            Left::InOrder
+        } else {
+            Left::Otherwise
+        })
+    }
+}
+
+fn lock_shared(mut lock: File) -> Result<Flock<File>, Errno> {
+    loop {
+        match Flock::lock(lock, FlockArg::LockShared) {
+            Ok(lock) => return Ok(lock),
+            Err((file, Errno::EINTR)) => lock = file,
+            Err((_, e)) => return Err(e),
+        }
     }
 }
 
@@ -78,7 +127,23 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         assert!(Holder::of(dir.path(), false).is_none());
         std::fs::write(dir.path().join("lock"), "").unwrap();
-        Holder::of(dir.path(), false).unwrap().wait().unwrap();
+        let left = Holder::of(dir.path(), false).unwrap().wait();
+        assert_eq!(left, Ok(Left::InOrder));
+    }
+
+    #[test]
+    fn a_note_that_stays_says_that_something_was_not_durable() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let left_with = |after: &str| {
+            std::fs::write(&path, "999999999 mounted on /mnt\n").unwrap();
+            let holder = Holder::of(dir.path(), false).unwrap();
+            std::fs::write(&path, after).unwrap();
+            holder.wait().unwrap()
+        };
+        assert_eq!(left_with(""), Left::InOrder);
+        assert_eq!(left_with("7 mounted on /mnt\n"), Left::InOrder);
+        assert_eq!(left_with("999999999 mounted on /mnt\n"), Left::Otherwise);
     }
 
     #[test]

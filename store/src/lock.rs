@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::fcntl::{Flock, FlockArg};
 
@@ -12,10 +13,12 @@ use crate::Error;
 /// Name of the lock in a store.
 pub const FILE: &str = "lock";
 
-/// Held as long as the store is in use.
+/// Held as long as the store is in use. Whoever waits for its end finds the note gone when the
+/// store was left in order, and still there when it was not.
 #[derive(Debug)]
 pub struct StoreLock {
     file: Flock<File>,
+    keep_note: AtomicBool,
 }
 
 impl StoreLock {
@@ -42,11 +45,21 @@ impl StoreLock {
                     file.write_all(note.as_bytes())
                 };
                 write(&mut lock).map_err(Error::io("write", &path))?;
-                Ok(Self { file: lock })
+                Ok(Self {
+                    file: lock,
+                    keep_note: AtomicBool::new(false),
+                })
             }
             Err((file, nix::errno::Errno::EWOULDBLOCK)) => Err(held(store, file)),
             Err((_, errno)) => Err(Error::io("lock", path)(errno.into())),
         }
+    }
+}
+
+impl StoreLock {
+    /// Whether to leave the note behind: not everything has become durable.
+    pub(crate) fn leave_note(&self, leave: bool) {
+        self.keep_note.store(leave, Ordering::Relaxed);
     }
 }
 
@@ -106,6 +119,8 @@ const GRACE_STEP: std::time::Duration = std::time::Duration::from_millis(50);
 impl Drop for StoreLock {
     fn drop(&mut self) {
         // The note is about a process that is gone; the lock itself ends with the file.
-        let _ = self.file.set_len(0);
+        if !self.keep_note.load(Ordering::Relaxed) {
+            let _ = self.file.set_len(0);
+        }
     }
 }

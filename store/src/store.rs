@@ -55,7 +55,7 @@ pub struct StoreOptions {
 pub struct Store {
     pub(crate) inner: Arc<Inner>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    _lock: Option<StoreLock>,
+    lock: Option<StoreLock>,
 }
 
 #[derive(Debug)]
@@ -101,7 +101,7 @@ impl Store {
         let lock = StoreLock::take(path, &options.purpose)?;
         let backing = open_device(path, options.device).map_err(Error::io("map files in", path))?;
         let mut store = Self::open_on(backing, options)?;
-        store._lock = Some(lock);
+        store.lock = Some(lock);
         Ok(store)
     }
 
@@ -210,7 +210,7 @@ impl Store {
         Ok(Self {
             inner,
             threads: Mutex::new(threads),
-            _lock: None,
+            lock: None,
         })
     }
 
@@ -322,6 +322,18 @@ impl Store {
     /// # Errors
     /// What could not be made durable.
     pub fn shut_down(&self) -> Result<(), Error> {
+        // Until the opposite is known, whatever happens on the way there.
+        if let Some(lock) = &self.lock {
+            lock.leave_note(true);
+        }
+        self.end_session()?;
+        if let Some(lock) = &self.lock {
+            lock.leave_note(false);
+        }
+        Ok(())
+    }
+
+    fn end_session(&self) -> Result<(), Error> {
         reach(Stage::ShutDownBegins);
         self.inner.collector.stop();
         let synced = self.sync_all();

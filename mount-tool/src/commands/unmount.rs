@@ -5,10 +5,12 @@ use std::process::{Command, ExitCode, Stdio};
 
 use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
+use shale_fs::live::Live;
 
+use crate::attributes::ask_now;
 use crate::cli::UnmountArgs;
 use crate::failure::{Failure, exit, reason};
-use crate::holder::Holder;
+use crate::holder::{Holder, Left};
 use crate::mount_helper;
 use crate::mountinfo::{Mount, Mounts};
 use crate::paths;
@@ -33,10 +35,14 @@ pub(crate) fn run_helper(wanted: &mount_helper::Unmount) -> Result<ExitCode, Fai
 pub(crate) fn unmount(mountpoint: &Path) -> Result<(), Failure> {
     let mount = find(mountpoint, &Mounts::read()?)?;
     let dead = std::fs::metadata(&mount.mountpoint).is_err_and(|e| paths::is_dead(&e));
-    let holder = Holder::of(&mount.source, dead);
+    let holder = Holder::of(&mount.source, dead).or_else(|| holder_out_of_sight(&mount, dead));
     detach(&mount, dead)?;
     let Some(holder) = holder else {
-        return Ok(());
+        return if dead {
+            Ok(())
+        } else {
+            Err(unseen(&mount, "its store cannot be read"))
+        };
     };
     if let Some(other) = Mounts::read()?.with_device(&mount.device) {
         return Err(Failure::new(
@@ -50,16 +56,28 @@ pub(crate) fn unmount(mountpoint: &Path) -> Result<(), Failure> {
         ));
     }
     let _waiting = Waiting::for_("waiting until everything is durable".to_owned());
-    holder.wait().map_err(|e| {
-        Failure::new(
+    let left = holder.wait().map_err(|e| unseen(&mount, e.desc()))?;
+    if left == Left::Otherwise && !dead {
+        return Err(Failure::new(
             exit::IO,
             format_args!(
-                "{} is unmounted, but cannot see whether the daemon has finished: {}",
-                mount.mountpoint.display(),
-                e.desc()
+                "{} is unmounted, but not everything has become durable: what had been synced \
+                 is safe; see the log of the daemon and check the device of the store",
+                mount.mountpoint.display()
             ),
-        )
-    })
+        ));
+    }
+    Ok(())
+}
+
+/// Where the store's path leads elsewhere by now, the mount itself tells who serves it.
+fn holder_out_of_sight(mount: &Mount, dead: bool) -> Option<Holder> {
+    if dead {
+        return None;
+    }
+    let text = ask_now(&mount.mountpoint, "live").ok()??;
+    let live: Live = serde_json::from_str(&text).ok()?;
+    Holder::of_process(live.pid)
 }
 
 fn find(path: &Path, mounts: &Mounts) -> Result<Mount, Failure> {
@@ -164,6 +182,16 @@ fn busy(mount: &Mount) -> Failure {
         format_args!(
             "{0} is busy: a program has a file open or its working directory there; find it with \
              'fuser -vm {0}' or 'lsof +f -- {0}', end it, and try again",
+            mount.mountpoint.display()
+        ),
+    )
+}
+
+fn unseen(mount: &Mount, why: &str) -> Failure {
+    Failure::new(
+        exit::IO,
+        format_args!(
+            "{} is unmounted, but cannot see whether the daemon has finished: {why}",
             mount.mountpoint.display()
         ),
     )
