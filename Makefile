@@ -1,6 +1,6 @@
 # make demo   build, mount, write, read back, compare, unmount (KEEP=1 leaves it mounted)
 # make test   everything: set-up, checks, unit and end-to-end tests, a summary at the end
-# make torture  crashes, losses of power and damage for HOURS=1
+# make torture  crashes, losses of power, damage, sick devices and load for HOURS=1
 # make install [PREFIX=/usr/local] [DESTDIR=]   the command, the mount helpers, the unit, manual
 #             pages and completions; make uninstall takes them away again
 # make deb    a Debian package in target/
@@ -27,13 +27,18 @@ FISHDIR ?= $(PREFIX)/share/fish/vendor_completions.d
 HELPERS := mount.shale mount.fuse.shale umount.shale umount.fuse.shale
 GENERATED := $(TARGET)/generated
 
-.PHONY: all build demo test setup check unit e2e torture bench bench-codec bench-docs \
+.PHONY: all build failpoints demo test setup check unit e2e torture bench bench-codec bench-docs \
 	fuzz-codec fuzz-layout fuzz-index fuzz-store fuzz-policy miri-codec clean generated install uninstall deb
 
 all: build
 
 build:
 	$(CARGO) build --release --locked
+
+# The daemon that aborts where a test says. The tests turn that on, for all that is built with them.
+failpoints:
+	$(CARGO) build --locked -p shale -p shale-tests
+	install -D "$(TARGET)/debug/shale" "$(TARGET)/failpoints/shale"
 
 # KEEP reaches the command through the environment.
 demo: build
@@ -99,8 +104,8 @@ bench: build
 bench-%: build
 	SHALE_BIN="$(abspath $(SHALE))" bench/run.sh $*
 
-# Crashes, losses of power and damage for as long as asked: make torture HOURS=2
-torture: build setup
+# Crashes, losses of power, damage, sick devices and load for as long as asked: make torture HOURS=2
+torture: build failpoints setup
 	@tests/scripts/torture.sh
 
 # The codec beside its peers, as a table; wants a quiet machine.

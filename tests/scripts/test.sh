@@ -49,6 +49,7 @@ packages() { tests/scripts/setup.sh packages; }
 python_environment() { tests/scripts/setup.sh python; }
 test_tools() { tests/scripts/setup.sh tools; }
 release_build() { make --no-print-directory build; }
+failpoints_build() { make --no-print-directory failpoints > "$results/failpoints.log" 2>&1 || { tail -n 50 "$results/failpoints.log"; false; }; }
 python=.cache/venv/bin/python
 [ -x $python ] || python=python3
 
@@ -95,6 +96,7 @@ one_suite() {
 }
 
 e2e() {
+    checks failpoints failpoints_build
     say "building the end-to-end tests"
     local log=$results/e2e-build.log
     if ! $cargo test -p shale-tests --tests --no-run --locked > "$log" 2>&1; then
@@ -106,7 +108,7 @@ e2e() {
     say "end-to-end tests, two suites at a time"
     # The long ones first.
     sed -n 's/.*Executable tests\/\([a-z0-9_]*\)\.rs (\(.*\))/\1 \2/p' "$log" |
-        awk '{ rank = index("crash fsx model posix programs settle bench damage", $1); print (rank ? rank : 99), $0 }' |
+        awk '{ rank = index("crash death fsx load model posix programs settle bench damage", $1); print (rank ? rank : 99), $0 }' |
         sort -n | cut -d' ' -f2- > "$results/suites"
     # Those that copy all mounts into a name space of their own keep others from unmounting.
     grep -E '^(boot|install|bench) ' "$results/suites" > "$results/suites-alone"

@@ -17,6 +17,7 @@
 //! | variable | meaning |
 //! |---|---|
 //! | `SHALE_BIN` | the `shale` binary under test (default `target/release/shale`) |
+//! | `SHALE_FAILPOINTS_BIN` | the one that aborts on command (default `target/failpoints/shale`) |
 //! | `SHALE_TEST_ON` | `ext4` runs a suite on ext4 instead, to prove the test right |
 //! | `SHALE_TEST_TMP` | where test directories are made (default `/var/tmp`) |
 //! | `SHALE_TEST_JOBS` | tests at a time within a suite |
@@ -28,6 +29,7 @@
 
 mod attributes;
 mod case;
+mod cgroup;
 mod cmd;
 mod failure;
 mod library;
@@ -44,10 +46,11 @@ pub mod versioned;
 
 pub use attributes::{report, stored, wait_for};
 pub use case::{Case, Fs, note, on_ext4, seed, tally};
+pub use cgroup::MemoryGroup;
 pub use cmd::{Cmd, Finished};
 pub use failure::{Context, Failure, Outcome};
 pub use library::{small_chunks, store_options};
-pub use loopdev::{Loop, LoopFs};
+pub use loopdev::{Frozen, Loop, LoopFs, Slow};
 pub use mount::{Mount, Served, alive, binary, failpoints_binary, shale};
 pub use rng::Rng;
 pub use rounds::{is_long, rounds};

@@ -1,10 +1,12 @@
 //! A file system of a given size in an image file.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 
 use nix::mount::{MntFlags, umount2};
 
-use crate::{Cmd, Outcome};
+use crate::{Cmd, Context, Outcome};
 
 /// What to make on the loop device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +88,52 @@ impl Loop {
         &self.mountpoint
     }
 
+    /// The device dies: everything fails from now on, and what was not durable is gone.
+    pub fn die(&self) -> Outcome {
+        Cmd::new(crate::python())
+            .arg(crate::script("shut_down.py"))
+            .arg(&self.mountpoint)
+            .ok()?;
+        Ok(())
+    }
+
+    /// Takes it out of sight; who has files open goes on using them.
+    pub fn detach(&mut self) -> Outcome {
+        umount2(&self.mountpoint, MntFlags::MNT_DETACH)?;
+        self.mounted = false;
+        Ok(())
+    }
+
+    /// Unmounts it if it is mounted, and mounts it once more: a device that came back.
+    pub fn mount_again(&mut self) -> Outcome {
+        if self.mounted {
+            umount2(&self.mountpoint, MntFlags::empty())?;
+            self.mounted = false;
+        }
+        Cmd::new("mount")
+            .arg(&self.device)
+            .arg(&self.mountpoint)
+            .ok()?;
+        self.mounted = true;
+        Ok(())
+    }
+
+    /// Makes writers wait until the answer is dropped.
+    pub fn freeze(&self) -> Outcome<Frozen> {
+        Frozen::new(&self.mountpoint)
+    }
+
+    /// Limits reads and writes of the device, in bytes per second, until the answer is dropped.
+    pub fn slow_down(&self, rate: u64) -> Outcome<Slow> {
+        let name = self.device.file_name().unwrap_or_default();
+        let number = std::fs::read_to_string(Path::new("/sys/block").join(name).join("dev"))?;
+        let slow = Slow {
+            number: number.trim().into(),
+        };
+        slow.limit(rate)?;
+        Ok(slow)
+    }
+
     /// Remounts it read-only or writable again.
     pub fn read_only(&self, read_only: bool) -> Outcome {
         let option = if read_only {
@@ -106,9 +154,68 @@ impl Drop for Loop {
         if self.mounted && umount2(&self.mountpoint, MntFlags::empty()).is_err() {
             let _ = umount2(&self.mountpoint, MntFlags::MNT_DETACH);
         }
-        let _ = std::process::Command::new("losetup")
-            .arg("-d")
-            .arg(&self.device)
-            .status();
+        let _ = Command::new("losetup").arg("-d").arg(&self.device).status();
+    }
+}
+
+/// A file system whose writers wait, for a minute at most.
+#[derive(Debug)]
+pub struct Frozen {
+    helper: Child,
+}
+
+/// All of it is one process that was started before: a new one would first close the files of
+/// this one, and with that wait for whom it is to help.
+const FREEZE: &str = "fsfreeze -f $0 && echo frozen && timeout 60 cat; fsfreeze -u $0";
+
+impl Frozen {
+    fn new(mountpoint: &Path) -> Outcome<Self> {
+        let mut helper = Command::new("sh")
+            .args(["-c", FREEZE])
+            .arg(mountpoint)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()?;
+        let mut said = [0; 7];
+        let output = helper.stdout.as_mut().doing("the output of the helper")?;
+        output.read_exact(&mut said).doing("freezing")?;
+        Ok(Frozen { helper })
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        drop(self.helper.stdin.take());
+        let _ = self.helper.wait();
+    }
+}
+
+/// Where the rate of devices is limited.
+const THROTTLE: &str = "/sys/fs/cgroup/blkio/blkio.throttle";
+
+pub(crate) fn can_slow_down() -> bool {
+    let file = format!("{THROTTLE}.write_bps_device");
+    nix::unistd::access(&*file, nix::unistd::AccessFlags::W_OK).is_ok()
+}
+
+/// A device that answers slowly.
+#[derive(Debug)]
+pub struct Slow {
+    number: String,
+}
+
+impl Slow {
+    fn limit(&self, rate: u64) -> Outcome {
+        for way in ["read", "write"] {
+            let file = format!("{THROTTLE}.{way}_bps_device");
+            std::fs::write(file, format!("{} {rate}", self.number))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        let _ = self.limit(0);
     }
 }

@@ -27,11 +27,11 @@ pub fn binary() -> PathBuf {
 }
 
 /// The `shale` command that aborts where `SHALE_FAILPOINT` says: `SHALE_FAILPOINTS_BIN`, or what
-/// `cargo build -p shale -p shale-tests` makes.
+/// `make failpoints` makes.
 pub fn failpoints_binary() -> PathBuf {
     match std::env::var_os("SHALE_FAILPOINTS_BIN") {
         Some(path) => path.into(),
-        None => root().join("target/debug/shale"),
+        None => root().join("target/failpoints/shale"),
     }
 }
 

@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 
 use crate::case::on_ext4;
 use crate::cmd::wait;
+use crate::loopdev::can_slow_down;
 use crate::sweep::MARK;
-use crate::{Case, Outcome, mount, sweep};
+use crate::{Case, MemoryGroup, Outcome, mount, sweep};
 
 const CHILD: &str = "SHALE_TEST_CHILD";
 
@@ -27,6 +28,10 @@ pub enum Need {
     File(PathBuf),
     /// A command the set-up should have installed; its absence is a failure.
     Command(&'static str),
+    /// A cgroup hierarchy of either version that limits memory. Without one the suite is skipped.
+    MemoryCgroup,
+    /// Devices can be slowed down. Where they cannot, the suite is skipped.
+    Throttle,
     /// A cgroup2 hierarchy in which groups can be made. Without one, as in most containers, the
     /// suite is skipped.
     Cgroup2,
@@ -215,6 +220,16 @@ impl Suite {
                 Need::Shale if on_ext4() => {
                     return Some(Verdict::Skipped("tests what only ShaleFS does".into()));
                 }
+                Need::MemoryCgroup if !MemoryGroup::is_possible() => {
+                    return Some(Verdict::Skipped(
+                        "needs a cgroup hierarchy that limits memory and can be written".into(),
+                    ));
+                }
+                Need::Throttle if !can_slow_down() => {
+                    return Some(Verdict::Skipped(
+                        "needs the blkio controller of cgroup version 1".into(),
+                    ));
+                }
                 Need::Cgroup2 if cgroup2().is_none() => {
                     return Some(Verdict::Skipped(
                         "needs a cgroup2 hierarchy that can be written".into(),
@@ -222,7 +237,7 @@ impl Suite {
                 }
                 Need::File(path) if !path.exists() => {
                     return Some(Verdict::Failed(format!(
-                        "{} is missing; run `make setup build`",
+                        "{} is missing; run `make setup build failpoints`",
                         path.display()
                     )));
                 }

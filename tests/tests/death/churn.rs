@@ -13,7 +13,8 @@ use shale_tests::{Context, Outcome, Rng, ensure, is_dead, shale};
 const CHUNK: u64 = 64 << 10;
 /// More commits than fit into an inode and then into records of their own.
 const SCATTERED: u64 = 100;
-/// The size of an attribute, and how many make the journal long enough for a snapshot.
+/// Attributes: 16 of them are more than the table of changes holds, and so many make the journal
+/// long enough for a snapshot.
 const ATTRIBUTE: usize = 48 << 10;
 const ATTRIBUTES: u64 = 96;
 
@@ -120,7 +121,7 @@ impl Churn {
         let file = File::open(self.top())?;
         for number in 0..ATTRIBUTES {
             let value = self.rng.bytes(ATTRIBUTE);
-            let name = format!("user.churn-{}", number % 4);
+            let name = format!("user.churn-{}", number % 16);
             fsetxattr(&file, &*name, &value, XattrFlags::empty())?;
         }
         Ok(())

@@ -198,7 +198,7 @@ pub(crate) fn the_shipped_command_has_none(_: &Case) -> Outcome {
     };
     ensure!(
         holds(&failpoints_binary())?,
-        "{} has no failpoints; make it with `cargo build -p shale -p shale-tests`",
+        "{} has no failpoints; run `make failpoints`",
         failpoints_binary().display()
     );
     if holds(&binary())? {

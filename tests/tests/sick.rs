@@ -1,0 +1,288 @@
+//! Devices that go away under a mount: who is concerned is told, the others are not, and nothing
+//! acknowledged is lost when the device comes back.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use shale_tests::{
+    Case, Context, Failure, LoopFs, Mount, Need, Outcome, Rng, Suite, Writer, alive, ensure,
+    ensure_eq, note, rounds, seed, shale, tally,
+};
+
+const MIB: usize = 1 << 20;
+const WRITERS: u64 = 3;
+
+fn main() -> ExitCode {
+    Suite::new("sick")
+        .need(Need::Shale)
+        .limit(Duration::from_secs(300))
+        .test(
+            "a_store_out_of_sight_is_still_the_store",
+            a_store_out_of_sight_is_still_the_store,
+        )
+        .test("a_dead_device_is_told", a_dead_device_is_told)
+        .test(
+            "devices_that_die_under_load_keep_what_was_acknowledged",
+            devices_that_die_under_load,
+        )
+        .test(
+            "a_device_that_hangs_holds_up_nobody_else",
+            a_device_that_hangs_holds_up_nobody_else,
+        )
+        .run()
+}
+
+/// Writes files that are durable, with their names.
+fn durable_files(
+    top: &Path,
+    prefix: &str,
+    count: usize,
+    rng: &mut Rng,
+) -> Outcome<BTreeMap<PathBuf, Vec<u8>>> {
+    let mut kept = BTreeMap::new();
+    for number in 0..count {
+        let (path, bytes) = (top.join(format!("{prefix}-{number}")), rng.bytes(MIB));
+        let mut file = File::create_new(&path)?;
+        file.write_all(&bytes)?;
+        file.sync_all()?;
+        kept.insert(path, bytes);
+    }
+    File::open(top)?.sync_all()?;
+    Ok(kept)
+}
+
+fn check(kept: &BTreeMap<PathBuf, Vec<u8>>, when: &str) -> Outcome {
+    for (path, bytes) in kept {
+        let found = fs::read(path).doing(format!("{when}: reading {}", path.display()))?;
+        ensure!(found == *bytes, "{when}: {} has changed", path.display());
+    }
+    Ok(())
+}
+
+/// The errno of something that must fail.
+fn errno_of<T>(result: std::io::Result<T>, what: &str) -> Outcome<i32> {
+    match result {
+        Ok(_) => Err(Failure::new(format!("{what} succeeded on a dead device"))),
+        Err(error) => error.raw_os_error().doing(format!("{what}: {error}")),
+    }
+}
+
+/// `umount -l` of what holds the store. The daemon has its files open and goes on with them; it
+/// must not begin new ones at whatever the path of the store leads to by then.
+fn a_store_out_of_sight_is_still_the_store(case: &Case) -> Outcome {
+    let mut device = case.loop_fs("device", LoopFs::Ext4, 512 * MIB as u64)?;
+    let store = device.path().join("store");
+    let mut mount = Mount::new(store, case.work().join("fs"), &["--memory", "32M"])?;
+    let mut rng = Rng::new(11);
+    let mut kept = durable_files(mount.path(), "before", 6, &mut rng)?;
+    device.detach()?;
+    // More than a pack holds, so that new ones begin.
+    kept.extend(durable_files(mount.path(), "after", 24, &mut rng)?);
+    shale()
+        .args(["gc", "--wait", "--live", "99"])
+        .arg(mount.path())
+        .ok()?;
+    check(&kept, "while the store is out of sight")?;
+    let pid = mount.pid()?;
+    mount.unmount()?;
+    ensure!(
+        !alive(pid),
+        "`shale unmount` did not wait for a daemon whose store is out of sight"
+    );
+    let strays = fs::read_dir(device.path())?.count();
+    ensure_eq!(strays, 0, "entries made where the store was mounted");
+    device.mount_again()?;
+    mount.fsck_is_clean()?;
+    mount.start()?;
+    check(&kept, "after the store has come back")?;
+    mount.unmount()
+}
+
+fn a_dead_device_is_told(case: &Case) -> Outcome {
+    let mut device = case.loop_fs("device", LoopFs::Ext4, 256 * MIB as u64)?;
+    let store = device.path().join("store");
+    // Warnings are kept elsewhere: the device could not take them.
+    let mut mount = Mount::new(store, case.work().join("fs"), &["--memory", "32M"])?;
+    let mut rng = Rng::new(12);
+    let kept = durable_files(mount.path(), "file", 6, &mut rng)?;
+    mount.remount()?;
+    let top = mount.path().to_path_buf();
+    let path = |name: &str| top.join(name);
+    let known = &kept[&path("file-0")];
+    ensure!(fs::read(path("file-0"))? == *known, "before");
+    let reader = File::open(path("file-0"))?;
+    let writer = File::options().write(true).open(path("file-1"))?;
+    let innocent = File::options().write(true).open(path("file-2"))?;
+    writer.write_all_at(&rng.bytes(MIB), 0)?;
+
+    device.die()?;
+
+    // The handle whose data cannot be stored is told, and told again: it is never acknowledged.
+    ensure_eq!(errno_of(writer.sync_all(), "fsync")?, libc::EIO);
+    ensure_eq!(errno_of(writer.sync_all(), "the next fsync")?, libc::EIO);
+    // What is in memory stays readable; what is not, is an error and no zeros.
+    let mut bytes = vec![0; known.len()];
+    reader.read_exact_at(&mut bytes, 0)?;
+    ensure!(bytes == *known, "what was cached has changed");
+    ensure_eq!(errno_of(fs::read(path("file-5")), "a read")?, libc::EIO);
+    // Names that are known are; new ones are refused.
+    ensure_eq!(fs::read_dir(mount.path())?.count(), kept.len(), "entries");
+    ensure_eq!(fs::metadata(path("file-3"))?.len(), MIB as u64, "a size");
+    ensure_eq!(
+        errno_of(File::create_new(path("new")), "creating")?,
+        libc::EIO
+    );
+    ensure_eq!(
+        errno_of(fs::remove_file(path("file-4")), "unlink")?,
+        libc::EIO
+    );
+    // A handle that wrote nothing has nothing to be told.
+    drop(innocent);
+    drop((reader, writer));
+
+    // The mount can be taken away, and does not claim that everything is durable.
+    let pid = mount.pid()?;
+    let finished = shale().arg("unmount").arg(mount.path()).run()?;
+    ensure!(
+        !mount.is_mounted(),
+        "still mounted: {}",
+        finished.describe()
+    );
+    ensure!(
+        !finished.status.success(),
+        "`shale unmount` said that everything is durable"
+    );
+    wait_gone(pid)?;
+    device.mount_again()?;
+    mount.fsck_is_clean()?;
+    mount.start()?;
+    let mut sure = kept.clone();
+    sure.remove(&path("file-1"));
+    check(&sure, "after the device has come back")?;
+    ensure_eq!(
+        fs::metadata(path("file-1"))?.len(),
+        MIB as u64,
+        "the size of the file that was being written"
+    );
+    mount.unmount()
+}
+
+fn wait_gone(pid: i32) -> Outcome {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while alive(pid) {
+        ensure!(Instant::now() < deadline, "the daemon does not end");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+fn devices_that_die_under_load(case: &Case) -> Outcome {
+    let seed = seed()?;
+    let mut rng = Rng::new(seed);
+    let mut device = case.loop_fs("device", LoopFs::Ext4, 1 << 30)?;
+    let store = device.path().join("store");
+    let mut mount = Mount::new(store, case.work().join("fs"), &["--memory", "64M"])?;
+    let mut writers = Vec::new();
+    for number in 0..WRITERS {
+        let top = mount.path().join(format!("writer-{number}"));
+        writers.push(Writer::new(top, number, rng.next_u64())?);
+    }
+    let (mut died, mut checked, mut acknowledged) = (0, 0, 0);
+    for round in rounds(4) {
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| -> Outcome {
+            let running: Vec<_> = writers
+                .iter_mut()
+                .map(|writer| scope.spawn(|| writer.work(&stop)))
+                .collect();
+            std::thread::sleep(Duration::from_millis(rng.between(50, 900)));
+            // Errors are expected from here on.
+            stop.store(true, Ordering::SeqCst);
+            device.die()?;
+            for handle in running {
+                handle.join().expect("a writer panicked")?;
+            }
+            Ok(())
+        })
+        .doing(format!("round {round}, seed {seed}"))?;
+        let pid = mount.pid()?;
+        shale().arg("unmount").arg(mount.path()).run()?;
+        ensure!(!mount.is_mounted(), "still mounted");
+        wait_gone(pid)?;
+        device.mount_again()?;
+        mount.fsck_is_clean()?;
+        mount.start()?;
+        for writer in &mut writers {
+            checked += writer
+                .verify()
+                .doing(format!("after round {round}, seed {seed}"))?;
+            acknowledged += writer.take_acknowledged();
+        }
+        died += 1;
+    }
+    note(format!(
+        "{died} deaths, {acknowledged} acknowledged fsyncs, {checked} files checked"
+    ));
+    ensure!(
+        acknowledged > died && checked > died,
+        "next to nothing was done"
+    );
+    tally("a device that dies: rounds", died, died, 0);
+    mount.unmount()?;
+    mount.fsck_is_clean()
+}
+
+fn a_device_that_hangs_holds_up_nobody_else(case: &Case) -> Outcome {
+    let device = case.loop_fs("device", LoopFs::Ext4, 256 * MIB as u64)?;
+    let store = device.path().join("store");
+    let mut mount = Mount::new(store, case.work().join("fs"), &["--memory", "32M"])?;
+    let mut rng = Rng::new(13);
+    let kept = durable_files(mount.path(), "file", 4, &mut rng)?;
+    check(&kept, "before")?;
+    let noise = rng.bytes(2 * MIB);
+    // In directories of their own: the kernel lets nobody look at one in which a name is made.
+    for directory in ["data", "names"] {
+        fs::create_dir(mount.path().join(directory))?;
+    }
+    let (data, name) = (mount.path().join("data/d"), mount.path().join("names/n"));
+    let mut file = File::create_new(&data)?;
+
+    let frozen = device.freeze()?;
+    std::thread::scope(|scope| -> Outcome {
+        let syncing = scope.spawn(|| -> std::io::Result<()> {
+            file.write_all(&noise)?;
+            file.sync_all()
+        });
+        let creating = scope.spawn(|| File::create_new(&name)?.sync_all());
+        // All of this is answered while the device answers nothing.
+        for _ in 0..100 {
+            check(&kept, "while the device hangs")?;
+            ensure!(
+                fs::read_dir(mount.path())?.count() >= kept.len(),
+                "entries while the device hangs"
+            );
+        }
+        ensure!(
+            !syncing.is_finished() && !creating.is_finished(),
+            "something became durable on a device that hangs"
+        );
+        drop(frozen);
+        syncing.join().expect("the thread that syncs panicked")?;
+        creating.join().expect("the thread that creates panicked")?;
+        Ok(())
+    })?;
+    drop(file);
+    ensure!(fs::read(&data)? == noise, "differs after the wait");
+    mount.remount()?;
+    check(&kept, "after a remount")?;
+    ensure!(fs::read(&data)? == noise, "differs after a remount");
+    ensure!(name.exists(), "a name is missing");
+    mount.unmount()?;
+    mount.fsck_is_clean()
+}

@@ -1,0 +1,109 @@
+//! A device that takes seconds to answer: everybody waits, nobody fails.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use shale_tests::{
+    Case, LoopFs, Mount, Need, Outcome, Rng, Suite, Writer, ensure, note, rounds, seed, tally,
+};
+
+const MIB: usize = 1 << 20;
+/// Bytes per second.
+const RATE: u64 = 192 << 10;
+const WRITERS: u64 = 2;
+
+fn main() -> ExitCode {
+    Suite::new("slow")
+        .need(Need::Shale)
+        .need(Need::Throttle)
+        .limit(Duration::from_secs(600))
+        .test("a_slow_device_is_waited_for", a_slow_device_is_waited_for)
+        .run()
+}
+
+fn a_slow_device_is_waited_for(case: &Case) -> Outcome {
+    let seed = seed()?;
+    let mut rng = Rng::new(seed);
+    let device = case.loop_fs("device", LoopFs::Ext4, 512 * MIB as u64)?;
+    let store = device.path().join("store");
+    let mut mount = Mount::new(store, case.work().join("fs"), &["--memory", "64M"])?;
+    let mut writers = Vec::new();
+    for number in 0..WRITERS {
+        let top = mount.path().join(format!("writer-{number}"));
+        writers.push(Writer::new(top, number, rng.next_u64())?);
+    }
+    let known = rng.bytes(MIB);
+    let cached = mount.path().join("cached");
+    fs::write(&cached, &known)?;
+    ensure!(fs::read(&cached)? == known, "just written");
+    File::open(mount.path())?.sync_all()?;
+
+    let (mut syncs, mut reads, mut slowest) = (0, 0, Duration::ZERO);
+    for round in rounds(1) {
+        let noise = rng.bytes(MIB);
+        let path = mount.path().join(format!("slow-{round}"));
+        let stop = AtomicBool::new(false);
+        let slow = device.slow_down(RATE)?;
+        std::thread::scope(|scope| -> Outcome {
+            let running: Vec<_> = writers
+                .iter_mut()
+                .map(|writer| scope.spawn(|| writer.work(&stop)))
+                .collect();
+            let syncing = scope.spawn(|| -> Outcome<Duration> {
+                let mut file = File::create_new(&path)?;
+                file.write_all(&noise)?;
+                let begun = Instant::now();
+                file.sync_all()?;
+                Ok(begun.elapsed())
+            });
+            // What is in memory is not waited for.
+            while !syncing.is_finished() {
+                ensure!(fs::read(&cached)? == known, "while the device is slow");
+                ensure!(
+                    fs::read_dir(mount.path())?.count() >= 3,
+                    "entries while the device is slow"
+                );
+                reads += 1;
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            slowest = slowest.max(syncing.join().expect("the thread that syncs panicked")?);
+            stop.store(true, Ordering::SeqCst);
+            drop(slow);
+            for handle in running {
+                handle.join().expect("a writer panicked")?;
+            }
+            Ok(())
+        })?;
+        syncs += 1;
+        ensure!(
+            fs::read(&path)? == noise,
+            "differs after the device was slow"
+        );
+        fs::remove_file(&path)?;
+    }
+    // A rate that was not kept would mean that nothing was tested.
+    let least = Duration::from_secs(MIB as u64 / RATE / 2);
+    ensure!(
+        slowest > least,
+        "the slowest sync took {slowest:?}: the device was not slow"
+    );
+    ensure!(reads > syncs * 10, "reads waited for the device");
+    note(format!(
+        "{syncs} rounds, slowest sync {:.1} s, {reads} reads meanwhile",
+        slowest.as_secs_f64()
+    ));
+    for writer in &mut writers {
+        writer.everything_is_kept();
+        writer.verify()?;
+    }
+    mount.remount()?;
+    for writer in &mut writers {
+        writer.verify()?;
+    }
+    tally("a slow device: rounds", syncs, syncs, 0);
+    mount.unmount()?;
+    mount.fsck_is_clean()
+}
