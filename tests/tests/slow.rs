@@ -13,6 +13,8 @@ use shale_tests::{
 const MIB: usize = 1 << 20;
 /// Bytes per second.
 const RATE: u64 = 192 << 10;
+/// Takes a device of that rate some seconds.
+const NOISE: usize = MIB / 2;
 const WRITERS: u64 = 2;
 
 fn main() -> ExitCode {
@@ -43,7 +45,7 @@ fn a_slow_device_is_waited_for(case: &Case) -> Outcome {
 
     let (mut syncs, mut reads, mut slowest) = (0, 0, Duration::ZERO);
     for round in rounds(1) {
-        let noise = rng.bytes(MIB);
+        let noise = rng.bytes(NOISE);
         let path = mount.path().join(format!("slow-{round}"));
         let stop = AtomicBool::new(false);
         let slow = device.slow_down(RATE)?;
@@ -85,7 +87,7 @@ fn a_slow_device_is_waited_for(case: &Case) -> Outcome {
         fs::remove_file(&path)?;
     }
     // A rate that was not kept would mean that nothing was tested.
-    let least = Duration::from_secs(MIB as u64 / RATE / 2);
+    let least = Duration::from_secs(NOISE as u64 / RATE / 2);
     ensure!(
         slowest > least,
         "the slowest sync took {slowest:?}: the device was not slow"

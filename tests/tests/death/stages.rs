@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 use shale_backing::failpoint::Stage;
 use shale_tests::{
     Case, Cmd, Context, Failure, Mount, Outcome, Rng, Writer, binary, ensure, failpoints_binary,
-    note, rounds, seed, tally,
+    is_long, note, rounds, seed, tally,
 };
 
 use crate::churn::Churn;
@@ -50,7 +50,7 @@ fn when(stage: Stage) -> When {
         | Stage::GcMoved
         | Stage::GcDeleted
         | Stage::CheckpointMerged
-        | Stage::CheckpointStored => When::Working(3),
+        | Stage::CheckpointStored => When::Working(if is_long() { 5 } else { 2 }),
         Stage::SnapshotWritten | Stage::SnapshotNamed | Stage::ShutDownBegins => When::Stopping,
         Stage::ShutDownSynced | Stage::ShutDownSealed | Stage::ShutDownClosed => When::Stopped,
     }

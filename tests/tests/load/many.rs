@@ -27,7 +27,7 @@ fn contents(number: u64) -> Vec<u8> {
 
 /// Files in directories of a thousand; all are read again after a remount.
 pub(crate) fn files(case: &Case) -> Outcome {
-    let count = choose(12_000, 1_000_000);
+    let count = choose(8_000, 1_000_000);
     let mut mount = case.mount("fs", &OPTIONS)?;
     let directory = |number: u64| format!("d{}", number / PER_DIRECTORY);
     let begun = Instant::now();
