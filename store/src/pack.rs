@@ -111,6 +111,8 @@ impl Packs {
         } = self.writer.append(lane, frames, &self.pins)?;
         if let Some(file) = fresh {
             self.files.lock().insert(appended.pack, file);
+            // It may be that nothing in it is ever committed: then it is dead like others.
+            self.condemn(appended.pack);
         }
         self.counters.appends.one();
         self.counters.appended.add(frames.len() as u64);

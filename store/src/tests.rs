@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use shale_backing::{Choice, Device, open_device};
-use shale_codec::Effort;
+use shale_codec::{Effort, FrameKind};
 use shale_index::engine::MemKv;
 use shale_index::schema::{Phase, S_IFREG};
 use shale_index::{NewNode, ROOT};
 
+use crate::frames::FrameEncoder;
 use crate::settle::Sizes;
 use crate::superblock::Superblock;
 use crate::{
@@ -379,6 +380,38 @@ fn a_deleted_file_gives_its_packs_back(device: Device) {
     assert!(bench.store().namespace().orphans().unwrap().is_empty());
 }
 
+/// As when everything in it was settled or copied in vain.
+fn a_pack_in_which_nothing_is_committed_is_deleted(device: Device) {
+    let bench = Bench::new(device);
+    let inner = &bench.store().inner;
+    let (_, pin) = inner
+        .frames
+        .put(
+            &mut FrameEncoder::new(),
+            FrameKind::Data,
+            bench.ino,
+            0,
+            Effort::Fast,
+            &bytes(LIMIT, 1, true),
+        )
+        .unwrap();
+    inner.frames.packs.roll();
+    let packs = || crate::pack::list(&*inner.backing).unwrap().len();
+    for _ in 0..3 {
+        bench.store().sync_all().unwrap();
+        assert_eq!(
+            packs(),
+            1,
+            "deleted though something in it waits for a commit"
+        );
+    }
+    drop(pin);
+    for _ in 0..3 {
+        bench.store().sync_all().unwrap();
+    }
+    assert_eq!(packs(), 0);
+}
+
 fn a_damaged_frame_is_an_error_and_never_wrong_bytes(device: Device) {
     use std::os::unix::fs::FileExt;
     let mut bench = Bench::new(device);
@@ -545,6 +578,7 @@ macro_rules! on_every_device {
 
 on_every_device! {
     a_deleted_file_gives_its_packs_back,
+    a_pack_in_which_nothing_is_committed_is_deleted,
     a_damaged_frame_is_an_error_and_never_wrong_bytes,
     a_chunk_that_crosses_a_variable_becomes_a_frame_for_each,
     packs_of_settle_workers_are_balanced_by_bytes,
