@@ -18,9 +18,8 @@ use crate::worker::{self, RECORD};
 /// Nothing may take longer than this.
 const SLOWEST: Duration = Duration::from_secs(30);
 const MEMORY: u64 = 64 << 20;
-/// What a daemon may keep when nobody uses it any more: caches, a quarter of `--memory` each for
-/// frames and buffers to use again, and what the allocator does not give back.
-const KEPT_MEMORY: u64 = MEMORY / 2 + (64 << 20);
+/// What a daemon may use, as docs/security.md has it: the allocator keeps some for the next crowd.
+const MOST_MEMORY: u64 = MEMORY + (128 << 20);
 /// Packs that are kept open, and what a session has begun.
 const KEPT_HANDLES: usize = 8;
 /// Bytes of packs of a store without files: the pack that is written, with its header.
@@ -45,7 +44,7 @@ pub(crate) fn leaves_nothing_behind(case: &Case) -> Outcome {
     File::open(top.join("first"))?.sync_all()?;
     fs::remove_file(top.join("first"))?;
     let pid = mount.pid()?;
-    let before = (resident(pid)?, handles(pid)?);
+    let (before, handles_before) = (resident(pid)?, handles(pid)?);
 
     fs::create_dir(top.join("common"))?;
     File::create(top.join("log"))?;
@@ -106,11 +105,11 @@ pub(crate) fn leaves_nothing_behind(case: &Case) -> Outcome {
             fs::remove_file(path)?;
         }
     }
-    let left = after_the_crowd(&mount, before)?;
+    let left = after_the_crowd(&mount, handles_before)?;
     note(format!(
         "{} operations of {processes} processes; resident {} MiB before, {} during, {} after; {left}",
         latencies.count(),
-        before.0 >> 20,
+        before >> 20,
         most >> 20,
         resident(pid)? >> 20,
     ));
@@ -125,7 +124,7 @@ pub(crate) fn leaves_nothing_behind(case: &Case) -> Outcome {
 }
 
 /// Waits until nothing is left of all that, or says what is.
-fn after_the_crowd(mount: &Mount, before: (u64, usize)) -> Outcome<String> {
+fn after_the_crowd(mount: &Mount, handles_before: usize) -> Outcome<String> {
     let (pid, top) = (mount.pid()?, mount.path());
     let device = fs::metadata(top)?.st_dev();
     let deadline = Instant::now() + PATIENCE;
@@ -147,8 +146,8 @@ fn after_the_crowd(mount: &Mount, before: (u64, usize)) -> Outcome<String> {
         expect("bytes to be written", number(&live["buffer_used"]), 0);
         expect("stored bytes", number(&live["stored"]), 0);
         expect("bytes of packs", packs(mount.store())?, KEPT_PACKS);
-        expect("resident bytes", resident(pid)?, before.0 + KEPT_MEMORY);
-        let most = (before.1 + KEPT_HANDLES) as u64;
+        expect("resident bytes", resident(pid)?, MOST_MEMORY);
+        let most = (handles_before + KEPT_HANDLES) as u64;
         expect("open files of the daemon", handles(pid)? as u64, most);
         expect("locks", locks(device)?, 0);
         if left.is_empty() {
