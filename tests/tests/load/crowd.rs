@@ -159,9 +159,10 @@ fn after_the_crowd(mount: &Mount, handles_before: usize) -> Outcome<String> {
         }
         ensure!(
             Instant::now() < deadline,
-            "left behind after {} s: {}",
+            "left behind after {} s: {}; collecting says {}",
             PATIENCE.as_secs(),
-            left.join("; ")
+            left.join("; "),
+            live["gc"]
         );
         std::thread::sleep(Duration::from_millis(200));
     }
