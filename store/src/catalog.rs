@@ -11,6 +11,7 @@
 //!     1  commits
 //!     2  part of a dump: single keys in the form of commits
 //!     3  end of the dump: everything older is in this file
+//!     4  nothing: commits before it may be missing, until a dump follows
 //! contents: per commit a length (4 bytes, little-endian) and the commit as the journal writes it
 //! ```
 //! A dump is taken while commits go on. For each key the highest version wins, whichever part it
@@ -35,6 +36,10 @@ use crate::pack::{DIR, Scanned, scan_from};
 const COMMITS: u64 = 1;
 const DUMP: u64 = 2;
 const DUMP_END: u64 = 3;
+const LACKING: u64 = 4;
+/// At the end of the last file, so many bytes may not have been synced when a session was cut short:
+/// half a second's worth of commits is less.
+const UNSYNCED: u64 = 8 << 20;
 
 /// Raw bytes of a frame, roughly.
 const FRAME_BYTES: usize = 1 << 20;
@@ -119,7 +124,7 @@ impl Catalog {
             .create_dir_all(&dir())
             .map_err(Error::io("create", dir()))?;
         let files = list(&*backing)?;
-        let reached = newest_version(&*backing, &files)?;
+        let survey = survey(&*backing, &files)?;
         let number = files.last().map_or(0, |(number, _)| *number) + 1;
         let state = State {
             number,
@@ -130,7 +135,7 @@ impl Catalog {
             unsynced: false,
             since_dump: files.iter().map(|(_, len)| len).sum(),
             dump: 0,
-            incomplete: reached < engine.version(),
+            incomplete: survey.lacking || survey.newest < engine.version(),
             encoder: Encoder::new(),
         };
         let shared = Arc::new(Shared {
@@ -138,9 +143,15 @@ impl Catalog {
             state: Mutex::new(state),
             stop: AtomicBool::new(false),
         });
-        if engine.version() == 0 {
+        {
             let mut state = shared.state.lock();
-            shared.write(&mut state, DUMP_END, &[])?;
+            if engine.version() == 0 {
+                shared.write(&mut state, DUMP_END, &[])?;
+                state.incomplete = false;
+            } else if state.incomplete {
+                // Should this session end before the dump, the next one has to know.
+                shared.write(&mut state, LACKING, &[])?;
+            }
         }
         let tapped = Arc::clone(&shared);
         engine.set_tap(Box::new(move |commit| tapped.record(commit)));
@@ -353,25 +364,52 @@ fn push(out: &mut Vec<u8>, commit: &Commit) {
     out.extend_from_slice(&bytes);
 }
 
-/// The newest version in the last file that has any.
-fn newest_version(backing: &dyn Backing, files: &[(u64, u64)]) -> Result<Version, Error> {
-    for &(number, _) in files.iter().rev() {
+/// What the headers of a catalogue's frames say.
+#[derive(Debug, Default)]
+struct Survey {
+    /// The newest version in the last file that has any.
+    newest: Version,
+    /// Something is damaged, or known to be missing since the last dump.
+    lacking: bool,
+}
+
+fn survey(backing: &dyn Backing, files: &[(u64, u64)]) -> Result<Survey, Error> {
+    let mut survey = Survey::default();
+    let last = files.last().map(|&(number, _)| number);
+    for &(number, len) in files {
         let path = path(number);
         let file = backing
             .open(&path, Access::Read)
             .map_err(Error::io("open", &path))?;
         let mut newest = None;
-        scan_from(&*file, 0, |found| {
-            if let Scanned::Frame { header, .. } = found {
+        let mut gap = false;
+        let mut fresh = Vec::new();
+        scan_from(&*file, 0, |found| match found {
+            Scanned::Frame { at, header } => {
+                if last == Some(number) && at + UNSYNCED >= len {
+                    fresh.push((at, header.frame_len));
+                }
                 newest = newest.max(Some(header.meta.sequence));
+                match header.meta.offset {
+                    DUMP_END => survey.lacking = false,
+                    LACKING => survey.lacking = true,
+                    _ => {}
+                }
             }
+            Scanned::Gap { .. } => gap = true,
         })
         .map_err(Error::io("read", &path))?;
-        if let Some(newest) = newest {
-            return Ok(newest);
-        }
+        survey.newest = newest.unwrap_or(survey.newest);
+        survey.lacking |= gap || !fresh.iter().all(|&(at, len)| is_whole(&*file, at, len));
     }
-    Ok(0)
+    Ok(survey)
+}
+
+/// Whether all of a frame is what was written, not only its header.
+fn is_whole(file: &dyn BackingFile, at: u64, len: u32) -> bool {
+    let mut frame = vec![0; len as usize];
+    let mut raw = Vec::new();
+    file.read_exact_at(&mut frame, at).is_ok() && Decoder::new().decode(&frame, &mut raw).is_ok()
 }
 
 /// What a catalogue holds.
@@ -385,6 +423,8 @@ pub(crate) struct Recovered {
     pub(crate) complete: bool,
     /// Frames that could not be read.
     pub(crate) damaged: Vec<String>,
+    /// The same where a crash may have left them, and where the log says so itself.
+    pub(crate) torn: Vec<String>,
 }
 
 /// Reads the catalogue of a store.
@@ -394,18 +434,25 @@ pub(crate) fn recover(backing: &dyn Backing) -> Result<Recovered, Error> {
         ..Recovered::default()
     };
     let mut slots: BTreeMap<Vec<u8>, (Version, Option<Versioned>)> = BTreeMap::new();
-    for (number, _) in list(backing)? {
+    let files = list(backing)?;
+    let last = files.last().map(|&(number, _)| number);
+    for (number, _) in files {
         let path = path(number);
         let file = backing
             .open(&path, Access::Read)
             .map_err(Error::io("open", &path))?;
+        let whole = file.len().map_err(Error::io("measure", &path))?;
+        let fresh = |at: u64| last == Some(number) && at + UNSYNCED >= whole;
         let mut frames = Vec::new();
         scan_from(&*file, 0, |found| match found {
             Scanned::Frame { at, header } => frames.push((at, header)),
             Scanned::Gap { at, len } => {
-                recovered
-                    .damaged
-                    .push(format!("{}: {len} bytes at {at}", path.display()));
+                let what = format!("{}: {len} bytes at {at}", path.display());
+                if at + len == whole || fresh(at) {
+                    recovered.torn.push(what);
+                } else {
+                    recovered.damaged.push(what);
+                }
             }
         })
         .map_err(Error::io("read", &path))?;
@@ -415,13 +462,23 @@ pub(crate) fn recover(backing: &dyn Backing) -> Result<Recovered, Error> {
                 .map_err(Error::io("read", &path))?;
             let mut raw = Vec::new();
             if Decoder::new().decode(&frame, &mut raw).is_err() || !replay(&raw, &mut slots) {
-                recovered
-                    .damaged
-                    .push(format!("{}: frame at {at}", path.display()));
+                let what = format!("{}: frame at {at}", path.display());
+                if fresh(at) {
+                    recovered.torn.push(what);
+                } else {
+                    recovered.damaged.push(what);
+                }
                 continue;
             }
-            recovered.next = recovered.next.max(header.meta.sequence + 1);
-            recovered.complete |= header.meta.offset == DUMP_END;
+            recovered.next = recovered.next.max(header.meta.sequence.saturating_add(1));
+            match header.meta.offset {
+                DUMP_END => recovered.complete = true,
+                LACKING => {
+                    recovered.complete = false;
+                    recovered.torn.append(&mut recovered.damaged);
+                }
+                _ => {}
+            }
         }
     }
     recovered.pairs = slots

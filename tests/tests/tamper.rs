@@ -1,19 +1,27 @@
-//! Bytes of every class on disk are flipped, zeroed, cut off, exchanged and replaced by older
-//! ones. Nothing wrong is ever served, nothing panics, and what is lost is reported.
+//! Bytes of every class on disk are flipped, zeroed, cut off, exchanged, replaced by those of another
+//! file or store, and by older ones. Nothing wrong is ever served, nothing panics, what is lost is
+//! named and nothing else is, and the rest stays.
 
+#[path = "tamper/classes.rs"]
+mod classes;
+#[path = "tamper/harm.rs"]
+mod harm;
 #[path = "tamper/specimen.rs"]
 mod specimen;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use shale_backing::faults::copy_dir;
 use shale_store::fsck::{FsckOptions, fsck};
 use shale_tests::{Case, Failure, Need, Outcome, Rng, Suite, ensure, note, rounds, seed, tally};
 
+use classes::{Class, classes};
+use harm::{Harm, inflict};
 use specimen::{Contents, Found, Specimen};
 
 fn main() -> ExitCode {
@@ -21,153 +29,113 @@ fn main() -> ExitCode {
         .need(Need::Shale)
         .limit(Duration::from_secs(600))
         .test("with_any_class_of_bytes", with_any_class_of_bytes)
+        .test(
+            "a_rebuild_from_a_spoiled_catalogue_loses_nothing_that_is_in_it",
+            spoiled_catalogue,
+        )
         .run()
 }
 
-/// What is done to a file.
-#[derive(Clone, Copy, Debug)]
-enum Harm {
-    FlipBit,
-    ZeroSector,
-    Truncate,
-    ExchangeSectors,
-    OlderCopy,
-    Remove,
-}
-
-const HARMS: [Harm; 6] = [
-    Harm::FlipBit,
-    Harm::ZeroSector,
-    Harm::Truncate,
-    Harm::ExchangeSectors,
-    Harm::OlderCopy,
-    Harm::Remove,
-];
-const SECTOR: usize = 512;
-
-impl Harm {
-    /// Does it; `false` when it would change nothing.
-    fn inflict(self, store: &Path, older: &Path, file: &Path, rng: &mut Rng) -> Outcome<bool> {
-        let target = store.join(file);
-        let before = fs::read(&target)?;
-        let mut bytes = before.clone();
-        let sectors = bytes.len().div_ceil(SECTOR).max(1) as u64;
-        let sector = |rng: &mut Rng, len: usize| {
-            let at = rng.below(sectors) as usize * SECTOR;
-            at..(at + SECTOR).min(len)
-        };
-        match self {
-            _ if bytes.is_empty() => return Ok(false),
-            Self::FlipBit => {
-                let at = rng.below(bytes.len() as u64) as usize;
-                bytes[at] ^= 1 << rng.below(8);
-            }
-            Self::ZeroSector => {
-                let range = sector(rng, bytes.len());
-                bytes[range].fill(0);
-            }
-            Self::Truncate => bytes.truncate(rng.below(bytes.len() as u64) as usize),
-            Self::ExchangeSectors => {
-                let (a, b) = (sector(rng, bytes.len()), sector(rng, bytes.len()));
-                let len = a.len().min(b.len());
-                for n in 0..len {
-                    bytes.swap(a.start + n, b.start + n);
-                }
-            }
-            Self::OlderCopy => match fs::read(older.join(file)) {
-                Ok(old) => bytes = old,
-                Err(_) => return Ok(false),
-            },
-            Self::Remove => {
-                fs::remove_file(&target)?;
-                return Ok(true);
-            }
-        }
-        fs::write(&target, &bytes)?;
-        Ok(bytes != before)
-    }
-}
-
-/// All files of a store, by class.
-fn classes(store: &Path) -> Outcome<BTreeMap<&'static str, Vec<PathBuf>>> {
-    let mut classes: BTreeMap<&str, Vec<PathBuf>> = BTreeMap::new();
-    let mut dirs = vec![PathBuf::new()];
-    while let Some(dir) = dirs.pop() {
-        for entry in fs::read_dir(store.join(&dir))? {
-            let entry = entry?;
-            let path = dir.join(entry.file_name());
-            if entry.file_type()?.is_dir() {
-                dirs.push(path);
-                continue;
-            }
-            let name = path.to_string_lossy().into_owned();
-            let class = match name.as_str() {
-                "superblock" => "superblock",
-                "lock" | "shale.log" => continue,
-                _ if name.starts_with("packs/catalog") => "catalogue",
-                _ if name.starts_with("packs/") => "pack",
-                _ if name.starts_with("index/sled") => "sled",
-                _ if name.starts_with("index/journal") => "journal",
-                _ if name.starts_with("index/snapshot") => "snapshot",
-                _ if name.starts_with("index/") => "checkpoint",
-                _ => return Err(Failure::new(format!("{name} belongs to no class"))),
-            };
-            classes.entry(class).or_default().push(path);
-        }
-    }
-    for files in classes.values_mut() {
-        files.sort();
-    }
-    Ok(classes)
-}
+/// Panics of any thread: those behind are caught, and must not happen all the same.
+static PANICS: AtomicU64 = AtomicU64::new(0);
 
 fn with_any_class_of_bytes(case: &Case) -> Outcome {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        PANICS.fetch_add(1, Ordering::SeqCst);
+        report(info);
+    }));
     let seed = seed()?;
     let work = case.work();
     let specimen = Specimen::new(&work.join("made"))?;
-    let (pristine, older) = (specimen.now(), specimen.older());
-    let classes = classes(pristine)?;
+    let classes = classes(specimen.now())?;
+    for class in Class::ALL {
+        ensure!(classes.contains_key(&class), "there is no {class:?}");
+    }
     let harmed = work.join("harmed");
-    let mut outcomes: BTreeMap<(&str, String), [u64; 3]> = BTreeMap::new();
+    let mut outcomes: BTreeMap<(Class, Harm), [u64; 4]> = BTreeMap::new();
     let mut injuries = 0;
-    for round in rounds(4) {
-        for (class, files) in &classes {
-            for harm in HARMS {
+    for round in rounds(3) {
+        for (&class, places) in &classes {
+            for harm in Harm::ALL {
                 let mut rng = Rng::new(seed ^ round << 40 ^ injuries);
-                let file = &files[rng.below(files.len() as u64) as usize];
                 if harmed.exists() {
                     fs::remove_dir_all(&harmed)?;
                 }
-                copy_dir(pristine, &harmed)?;
-                if !harm.inflict(&harmed, older, file, &mut rng)? {
+                copy_dir(specimen.now(), &harmed)?;
+                let Some(done) = inflict(harm, class, places, &specimen, &harmed, &mut rng)? else {
                     continue;
+                };
+                if class == Class::Snapshot && round % 2 == 0 {
+                    // Nobody reads it while there is a view.
+                    fs::remove_dir_all(harmed.join("index/sled"))?;
+                    fs::remove_file(harmed.join("index/checkpoint"))?;
                 }
                 injuries += 1;
-                let what = format!("{harm:?} in {}, round {round}", file.display());
-                let verdict = examine(&harmed, specimen.contents())
+                let what = format!("{harm:?} in {class:?}: {done}, round {round}");
+                let verdict = examine(&harmed, specimen.contents(), class, harm)
                     .map_err(|e| Failure::new(format!("{what}: {e}")))?;
-                let counts = outcomes.entry((class, format!("{harm:?}"))).or_default();
-                counts[verdict as usize] += 1;
+                let panics = PANICS.load(Ordering::SeqCst);
+                ensure!(panics == 0, "{what}: a thread panicked");
+                outcomes.entry((class, harm)).or_default()[verdict as usize] += 1;
             }
         }
     }
-    for ((class, harm), [harmless, reported, refused]) in &outcomes {
+    for ((class, harm), [unseen, noticed, reported, refused]) in &outcomes {
         note(format!(
-            "{class}, {harm}: {harmless} harmless, {reported} reported, {refused} refused"
+            "{class:?}, {harm:?}: {unseen} without effect, {noticed} noticed, {reported} reported, {refused} refused"
         ));
     }
     ensure!(
-        injuries > 100,
+        injuries > 150,
         "only {injuries} injuries: nothing was tested"
     );
     tally("bytes tampered with", injuries, injuries, 0);
     Ok(())
 }
 
+/// The index is gone, and somewhere in the catalogue there are bytes that are none of its own.
+fn spoiled_catalogue(case: &Case) -> Outcome {
+    let specimen = Specimen::new(&case.work().join("made"))?;
+    let catalogue = classes(specimen.now())?
+        .remove(&Class::Catalogue)
+        .unwrap_or_default();
+    let noise = Rng::new(7).bytes(100);
+    for place in catalogue {
+        let harmed = case.work().join("harmed");
+        if harmed.exists() {
+            fs::remove_dir_all(&harmed)?;
+        }
+        copy_dir(specimen.now(), &harmed)?;
+        fs::remove_dir_all(harmed.join("index"))?;
+        let path = harmed.join(&place.file);
+        let bytes = fs::read(&path)?;
+        fs::write(&path, [&bytes[..], &noise].concat())?;
+        let rebuilt = fsck(&harmed, &FsckOptions { rebuild: true }, &mut |_, _| {});
+        ensure!(rebuilt.is_ok(), "it cannot be rebuilt");
+        let found = specimen::read(&harmed, specimen.contents())?;
+        let found = found.ok_or_else(|| Failure::new("it does not open"))?;
+        for (name, found) in found {
+            ensure!(found == Found::Same, "{name} is {found:?}");
+        }
+        let report = fsck(&harmed, &FsckOptions::default(), &mut |_, _| {});
+        let problems = report.map(|r| r.problems);
+        let index = problems
+            .iter()
+            .flatten()
+            .find(|p| !p.what.contains("catalogue"));
+        ensure!(index.is_none(), "{index:?}");
+    }
+    Ok(())
+}
+
 #[derive(Clone, Copy, Debug)]
 enum Verdict {
-    /// Everything is as it was.
-    Harmless,
+    /// Everything is as it was, and nothing is wrong with it: what was harmed is not used, or is
+    /// made again.
+    Unseen,
+    /// Everything is as it was, but fsck says that something is wrong.
+    Noticed,
     /// Something is missing or cannot be read, and fsck says so.
     Reported,
     /// The store does not open.
@@ -175,37 +143,59 @@ enum Verdict {
 }
 
 /// Checks and opens a store that something was done to.
-fn examine(store: &Path, contents: &Contents) -> Outcome<Verdict> {
-    // A copy, because opening repairs what it can.
+fn examine(store: &Path, contents: &Contents, class: Class, harm: Harm) -> Outcome<Verdict> {
     let report = fsck(store, &FsckOptions::default(), &mut |_, _| {});
     let clean = report.as_ref().is_ok_and(|r| r.problems.is_empty());
-    let found = match specimen::read(store, contents)? {
-        Some(found) => found,
-        None => {
-            ensure!(!clean, "the store does not open, but fsck finds it clean");
-            rebuild(store, contents)?;
-            return Ok(Verdict::Refused);
-        }
+    let named: BTreeSet<String> = report
+        .iter()
+        .flat_map(|r| &r.problems)
+        .filter_map(|problem| problem.file.as_ref())
+        .map(|file| file.trim_start_matches('/').to_owned())
+        .collect();
+    let Some(found) = specimen::read(store, contents)? else {
+        ensure!(!clean, "the store does not open, but fsck finds it clean");
+        rebuild(store, contents, class)?;
+        return Ok(Verdict::Refused);
     };
+    for (name, found) in &found {
+        ensure!(*found != Found::Different, "{name} has other contents");
+    }
     let bad: Vec<&String> = found
         .iter()
         .filter(|(_, found)| **found != Found::Same)
         .map(|(name, _)| name)
         .collect();
-    for (name, found) in &found {
-        ensure!(*found != Found::Different, "{name} has other contents");
+    for name in &named {
+        ensure!(
+            bad.contains(&name),
+            "fsck accuses {name}, which can be read: {:?}",
+            report.map(|r| r.problems)
+        );
+    }
+    if bad.is_empty() && clean {
+        return Ok(Verdict::Unseen);
     }
     if bad.is_empty() {
-        return Ok(Verdict::Harmless);
+        return Ok(Verdict::Noticed);
     }
     ensure!(!clean, "{bad:?} cannot be read, but fsck finds nothing");
+    for name in &bad {
+        let gone = found[*name] == Found::Missing;
+        ensure!(gone || named.contains(*name), "fsck does not name {name}");
+    }
+    if class.is_of_one_file() && harm.stays_in_place() {
+        ensure!(bad.len() == 1, "{bad:?} suffer from damage to one");
+    }
     Ok(Verdict::Reported)
 }
 
-/// What `fsck --rebuild` brings back of a store that does not open is right.
-fn rebuild(store: &Path, contents: &Contents) -> Outcome {
+/// What `fsck --rebuild` brings back of a store that does not open is right, and it is everything
+/// if packs and catalogue are whole.
+fn rebuild(store: &Path, contents: &Contents, class: Class) -> Outcome {
     let options = FsckOptions { rebuild: true };
-    if fsck(store, &options, &mut |_, _| {}).is_err() {
+    let rebuilt = fsck(store, &options, &mut |_, _| {});
+    if let Err(e) = rebuilt {
+        ensure!(!class.is_spare(), "it cannot be rebuilt: {e}");
         return Ok(());
     }
     let found = specimen::read(store, contents)?
@@ -214,6 +204,10 @@ fn rebuild(store: &Path, contents: &Contents) -> Outcome {
         ensure!(
             *found != Found::Different,
             "{name} was rebuilt with other contents"
+        );
+        ensure!(
+            *found == Found::Same || !class.is_spare(),
+            "{name} was not rebuilt"
         );
     }
     Ok(())

@@ -187,7 +187,15 @@ fn read_all(backing: &dyn Backing, limits: &Limits) -> Result<State, Error> {
 
 fn load(backing: &dyn Backing, limits: &Limits, chain: &Chain) -> Result<State, Error> {
     let found = Checkpoint::load(backing)?;
+    let snapshots = files::list_numbered(backing, snapshot::PREFIX)?;
+    let newest = snapshots.last().copied().unwrap_or(0);
+    let begins = chain.links.first().map_or(Version::MAX, |link| link.first);
     let (durable, view) = match found {
+        // Commits behind it are only in the snapshot: an old copy that was put back.
+        Ok(checkpoint) if newest > checkpoint.version && begins > checkpoint.version + 1 => (
+            newest,
+            Err("the checkpoint is older than the journal".to_owned()),
+        ),
         Ok(checkpoint) => {
             let Checkpoint { version, view, .. } = checkpoint;
             let opened = Disk::open(backing.anchor(), view, version, limits.sled);
@@ -200,7 +208,6 @@ fn load(backing: &dyn Backing, limits: &Limits, chain: &Chain) -> Result<State, 
         }
         Err(reason) => (0, Err(reason)),
     };
-    let snapshots = files::list_numbered(backing, snapshot::PREFIX)?;
     let state = match view {
         Ok((disk, checkpoint)) => {
             let snapshot = snapshots.last().copied();

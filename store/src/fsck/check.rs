@@ -13,6 +13,7 @@ use shale_index::schema::Phase;
 use super::tally::Tally;
 use super::{FsckReport, Problem};
 use crate::Error;
+use crate::catalog;
 use crate::frames::Frames;
 use crate::map::Visited;
 use crate::pack::{self, HEADER_LEN, PackId, Packs, decode_header};
@@ -63,6 +64,17 @@ pub(super) fn check(
     let packs = check_packs(&**backing, &superblock, &tally, report)?;
     check_data(backing, &superblock, &tally, &packs, report, progress)?;
     check_rollups(&tally, report);
+    check_catalog(&**backing, report)
+}
+
+/// What a crash may leave is renewed by the next mount; anything else is damage.
+fn check_catalog(backing: &dyn Backing, report: &mut FsckReport) -> Result<(), Error> {
+    for what in catalog::recover(backing)?.damaged {
+        report.add(format!(
+            "the catalogue is damaged: {what}; move packs/catalog away, and the next mount writes \
+             it anew"
+        ));
+    }
     Ok(())
 }
 

@@ -15,7 +15,8 @@ use shale_index::engine::Embedded;
 use shale_index::extent::{Extent, ExtentMap, FramePart, Place, TilePart};
 use shale_index::kv::Versioned;
 use shale_index::schema::{
-    CommitRecord, Dentry, Inode, MapRoot, Phase, S_IFDIR, S_IFREG, Time, encode_number, keys,
+    CommitRecord, Dentry, Inode, MapRoot, Phase, S_IFDIR, S_IFREG, Time, decode_number,
+    encode_number, keys,
 };
 
 use super::FsckReport;
@@ -45,12 +46,13 @@ pub(super) fn rebuild(backing: &Arc<dyn Backing>, report: &mut FsckReport) -> Re
         Err(e) => return Err(e),
     };
     let recovered = catalog::recover(&**backing)?;
-    for what in &recovered.damaged {
+    for what in recovered.damaged.iter().chain(&recovered.torn) {
         report.repaired(format!("a part of the catalogue is not readable: {what}"));
     }
     let mut pairs = recovered.pairs;
     let mut next = recovered.next;
-    if !recovered.complete || !recovered.damaged.is_empty() {
+    let spoiled = !recovered.damaged.is_empty() || !recovered.torn.is_empty();
+    if !recovered.complete || spoiled {
         let rescued = salvage(&**backing, &mut pairs, &mut next)?;
         report.repaired(format!(
             "the catalogue is not whole: {rescued} files without a name are in lost+found"
@@ -133,6 +135,9 @@ fn salvage(
             );
         }
     }
+    let rooted = pairs.contains_key(&keys::inode(ROOT));
+    let kept = lost_and_found(pairs);
+    let free = free_inode(pairs).max(found.keys().max().map_or(0, |ino| ino + 1));
     let version = *next;
     *next += 1;
     let mut put = |key: Vec<u8>, value: Vec<u8>| {
@@ -145,24 +150,23 @@ fn salvage(
             },
         );
     };
-    let top = found.keys().max().copied().unwrap_or(0).max(LAST_RESERVED);
-    let lost = top + 1;
-    put(
-        keys::inode(ROOT),
-        node(ROOT, S_IFDIR | 0o755, 3, ROOT).encode(),
-    );
-    put(
-        keys::inode(lost),
-        node(lost, S_IFDIR | 0o700, 2, ROOT).encode(),
-    );
-    put(
-        keys::dentry(ROOT, LOST),
-        Dentry {
-            ino: lost,
-            kind: S_IFDIR,
-        }
-        .encode(),
-    );
+    if !rooted {
+        let root = node(ROOT, S_IFDIR | 0o755, 2, ROOT);
+        put(keys::inode(ROOT), root.encode());
+    }
+    if found.is_empty() {
+        return Ok(0);
+    }
+    let lost = kept.unwrap_or(free);
+    if kept.is_none() {
+        let dir = node(lost, S_IFDIR | 0o700, 2, ROOT);
+        put(keys::inode(lost), dir.encode());
+        let kind = S_IFDIR;
+        put(
+            keys::dentry(ROOT, LOST),
+            Dentry { ino: lost, kind }.encode(),
+        );
+    }
     for (ino, mut extents) in found.clone() {
         extents.sort_by_key(|(sequence, _)| *sequence);
         let map = ExtentMap::from_extents(extents.into_iter().map(|(_, extent)| extent));
@@ -180,8 +184,25 @@ fn salvage(
             Dentry { ino, kind: S_IFREG }.encode(),
         );
     }
-    put(keys::counter("ino"), encode_number(lost + 1));
+    put(keys::counter("ino"), encode_number(free + 1));
     Ok(found.len())
+}
+
+/// The directory that an earlier rebuild has made, if it is still there.
+fn lost_and_found(pairs: &BTreeMap<Vec<u8>, Versioned>) -> Option<u64> {
+    let dentry = Dentry::decode(&pairs.get(&keys::dentry(ROOT, LOST))?.value)?;
+    let inode = Inode::decode(dentry.ino, &pairs.get(&keys::inode(dentry.ino))?.value)?;
+    inode.is_dir().then_some(dentry.ino)
+}
+
+/// A number above those of all inodes that are known, and of all that were handed out.
+fn free_inode(pairs: &BTreeMap<Vec<u8>, Versioned>) -> u64 {
+    let known = pairs.keys().filter_map(|key| keys::inode_of(key)).max();
+    let counter = pairs.get(&keys::counter("ino"));
+    let handed_out = counter.and_then(|value| decode_number(&value.value));
+    (LAST_RESERVED + 1)
+        .max(known.map_or(0, |ino| ino + 1))
+        .max(handed_out.unwrap_or(0))
 }
 
 /// What a frame by itself tells about where its bytes belong.

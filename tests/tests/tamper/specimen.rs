@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
+use shale_backing::PosixBacking;
 use shale_backing::faults::copy_dir;
-use shale_store::index::ROOT;
+use shale_store::index::engine::{Embedded, Options, Tuning};
+use shale_store::index::{self, Kv, Namespace, ROOT};
 use shale_store::{Block, ByteOrder, Effort, ElementKind, Error, Region, SettleOptions, Store};
 use shale_tests::{Failure, Outcome, Rng, ensure, small_chunks, store_options};
 
@@ -26,6 +29,7 @@ pub(crate) enum Found {
 pub(crate) struct Specimen {
     now: PathBuf,
     older: PathBuf,
+    stranger: PathBuf,
     contents: Contents,
 }
 
@@ -44,7 +48,7 @@ fn put(store: &Store, name: &str, data: &[u8]) -> Result<(), Error> {
     // Many commits, so that the map is folded.
     for (number, piece) in data.chunks(4096).enumerate() {
         store.write(&file, number as u64 * 4096, piece)?;
-        if number < 70 {
+        if number < 140 {
             store.sync(&file)?;
         }
     }
@@ -60,71 +64,103 @@ fn smooth(len: usize) -> Vec<u8> {
         .collect()
 }
 
+fn session(dir: &Path, work: impl Fn(&Store) -> Result<(), Error>) -> Outcome {
+    std::fs::create_dir_all(dir)?;
+    let store = Store::open(dir, &store_options(16 << 20)).map_err(failed("open"))?;
+    work(&store).map_err(failed("write"))?;
+    store.shut_down().map_err(failed("shut down"))
+}
+
+/// Lets the index write a snapshot, which it does for larger ones only.
+fn snapshot(dir: &Path) -> Outcome {
+    let backing = Arc::new(PosixBacking::new(dir));
+    let wrong = |e: index::Error| Failure::new(format!("write a snapshot: {e}"));
+    let options = Options {
+        // Short segments, so that the commits before the snapshot are in none that stays.
+        tuning: Tuning::TinyQuiet,
+        ..Options::default()
+    };
+    let (engine, _) = Embedded::open(backing, options).map_err(wrong)?;
+    let engine = Arc::new(engine);
+    let session = Namespace::open(engine.clone(), 0, (0, 0)).map_err(wrong)?;
+    session.kv().sync(session.kv().version()).map_err(wrong)?;
+    engine.snapshot().map_err(wrong)?;
+    engine.close().map_err(wrong)
+}
+
+/// Stores a file of 4 MiB as tiles.
+fn settle(store: &Store, name: &str) -> Result<(), Error> {
+    let inode = store.namespace().lookup(ROOT, name.as_bytes())?;
+    let file = store.file(inode.ino)?;
+    let region = Region {
+        offset: 0,
+        records: 1,
+        record: 4 << 20,
+        blocks: vec![Block {
+            at: 0,
+            width: 4,
+            kind: ElementKind::Float,
+            order: ByteOrder::Little,
+            dims: vec![64, 128, 128],
+        }],
+    };
+    let options = SettleOptions {
+        workers: 1,
+        effort: Effort::Dense,
+        force: true,
+        anew: false,
+        pace: &|_| true,
+    };
+    store.settle(&file, &[region], &options)?;
+    store.close(file);
+    Ok(())
+}
+
 impl Specimen {
     pub(crate) fn new(dir: &Path) -> Outcome<Self> {
         let specimen = Self {
             now: dir.join("now"),
             older: dir.join("older"),
+            stranger: dir.join("stranger"),
             contents: Contents::from([
-                ("noise".to_owned(), Rng::new(1).bytes(300_000)),
-                ("smooth".to_owned(), smooth(400_000)),
+                ("noise".to_owned(), Rng::new(1).bytes(600_000)),
+                ("smooth".to_owned(), smooth(700_000)),
                 ("array".to_owned(), smooth(4 << 20)),
                 ("changed".to_owned(), Rng::new(2).bytes(50_000)),
             ]),
         };
-        std::fs::create_dir_all(&specimen.now)?;
-        let contents = specimen.contents.clone();
-        let first = |store: &Store| {
+        let now = &specimen.now;
+        let contents = &specimen.contents;
+        session(&specimen.stranger, |store| {
+            put(store, "noise", &Rng::new(3).bytes(90_000))?;
+            put(store, "other", &smooth(50_000))
+        })?;
+        snapshot(&specimen.stranger)?;
+        session(now, |store| {
             put(store, "noise", &contents["noise"])?;
             put(store, "smooth", &contents["smooth"])?;
             put(store, "changed", &smooth(60_000))
-        };
-        specimen.session(first)?;
-        copy_dir(&specimen.now, &specimen.older)?;
-        let second = |store: &Store| {
+        })?;
+        snapshot(now)?;
+        copy_dir(now, &specimen.older)?;
+        session(now, |store| {
             put(store, "array", &contents["array"])?;
-            let inode = store.namespace().lookup(ROOT, b"array")?;
-            let file = store.file(inode.ino)?;
-            let region = Region {
-                offset: 0,
-                records: 1,
-                record: 4 << 20,
-                blocks: vec![Block {
-                    at: 0,
-                    width: 4,
-                    kind: ElementKind::Float,
-                    order: ByteOrder::Little,
-                    dims: vec![64, 128, 128],
-                }],
-            };
-            let options = SettleOptions {
-                workers: 1,
-                effort: Effort::Dense,
-                force: true,
-                anew: false,
-                pace: &|_| true,
-            };
-            store.settle(&file, &[region], &options)?;
-            store.close(file);
+            settle(store, "array")
+        })?;
+        snapshot(now)?;
+        session(now, |store| {
             let inode = store.namespace().lookup(ROOT, b"changed")?;
             let file = store.file(inode.ino)?;
             store.truncate(&file, 0)?;
             store.close(file);
             put(store, "changed", &contents["changed"])
-        };
-        specimen.session(second)?;
-        let whole = read(&specimen.now, &specimen.contents)?;
+        })?;
+        let whole = read(now, contents)?;
         ensure!(
             whole.is_some_and(|found| found.values().all(|found| *found == Found::Same)),
             "the specimen itself is not right"
         );
         Ok(specimen)
-    }
-
-    fn session(&self, work: impl Fn(&Store) -> Result<(), Error>) -> Outcome {
-        let store = Store::open(&self.now, &store_options(16 << 20)).map_err(failed("open"))?;
-        work(&store).map_err(failed("write"))?;
-        store.shut_down().map_err(failed("shut down"))
     }
 
     pub(crate) fn now(&self) -> &Path {
@@ -135,6 +171,11 @@ impl Specimen {
         &self.older
     }
 
+    /// Another store.
+    pub(crate) fn stranger(&self) -> &Path {
+        &self.stranger
+    }
+
     pub(crate) fn contents(&self) -> &Contents {
         &self.contents
     }
@@ -142,8 +183,12 @@ impl Specimen {
 
 /// Opens a store and reads what should be there; `None` when it does not open.
 pub(crate) fn read(store: &Path, contents: &Contents) -> Outcome<Option<BTreeMap<String, Found>>> {
-    let Ok(store) = Store::open(store, &store_options(16 << 20)) else {
-        return Ok(None);
+    let store = match Store::open(store, &store_options(16 << 20)) {
+        Ok(store) => store,
+        Err(e) => {
+            println!("it does not open: {e}");
+            return Ok(None);
+        }
     };
     let mut all = BTreeMap::new();
     for (name, expected) in contents {
