@@ -1,10 +1,14 @@
 //! Ordinary users: mounts of their own through fusermount3.
 
-use std::fs;
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt, PermissionsExt, chown, symlink};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use shale_tests::{Case, Cmd, Need, Outcome, Suite, binary, script};
+use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
+use shale_tests::{
+    Case, Cmd, Mount, Need, Outcome, Suite, binary, ensure, ensure_eq, script, shale,
+};
 
 fn main() -> ExitCode {
     Suite::new("users")
@@ -12,6 +16,11 @@ fn main() -> ExitCode {
         .need(Need::Command("fusermount3"))
         .limit(Duration::from_secs(180))
         .test("an_ordinary_user_mounts_in_its_own_directory", own_mount)
+        .test("an_ordinary_user_of_a_shared_mount_gets_no_further", shared)
+        .test(
+            "deleted_bytes_are_not_found_in_holes_or_new_files",
+            leftovers,
+        )
         .run()
 }
 
@@ -24,4 +33,160 @@ fn own_mount(case: &Case) -> Outcome {
         .arg(case.work())
         .ok()?;
     Ok(())
+}
+
+const NOBODY: u32 = 65_534;
+
+/// A mount of root, with a directory of its own for an ordinary user.
+fn shared_mount(case: &Case) -> Outcome<Mount> {
+    let mount = case.mount("fs", &["-o", "settle=off"])?;
+    fs::set_permissions(case.work(), fs::Permissions::from_mode(0o755))?;
+    let home = mount.path().join("home");
+    fs::create_dir(&home)?;
+    chown(&home, Some(NOBODY), Some(NOBODY))?;
+    Ok(mount)
+}
+
+fn shared(case: &Case) -> Outcome {
+    let mut mount = shared_mount(case)?;
+    let (top, home) = (mount.path().to_owned(), mount.path().join("home"));
+    fs::write(top.join("secret"), b"secret")?;
+    fs::set_permissions(top.join("secret"), fs::Permissions::from_mode(0o600))?;
+    for (name, target) in [("out", "/etc/shadow"), ("store", "superblock")] {
+        let target = mount.store().join(target);
+        symlink(target, home.join(name))?;
+    }
+    // Made by root: a device that anybody may open, a program that anybody may run as root.
+    let device = top.join("device");
+    mknodat(
+        CWD,
+        &device,
+        FileType::CharacterDevice,
+        Mode::from_raw_mode(0o666),
+        makedev(1, 3),
+    )?;
+    fs::set_permissions(&device, fs::Permissions::from_mode(0o666))?;
+    fs::copy("/usr/bin/id", top.join("id"))?;
+    fs::set_permissions(top.join("id"), fs::Permissions::from_mode(0o4755))?;
+    let as_nobody = |script: &str| {
+        Cmd::shell(script)
+            .env("TOP", &top)
+            .env("HOME_DIR", &home)
+            .env("STORE", mount.store())
+            .env("SHALE", binary())
+            .user(NOBODY, NOBODY)
+            .run()
+    };
+    let uid = as_nobody("$TOP/id -u")?.success()?.text();
+    ensure_eq!(
+        uid.trim(),
+        NOBODY.to_string(),
+        "a set-id program ran as another"
+    );
+    for (script, what) in [
+        ("cat $TOP/secret", "reads a file of root"),
+        ("echo x > $TOP/secret", "writes a file of root"),
+        ("touch $TOP/new", "creates a file among those of root"),
+        ("rm -f $TOP/secret", "removes a file of root"),
+        ("chown 0 $HOME_DIR", "gives a directory away"),
+        ("ls $STORE", "lists the store"),
+        ("cat $STORE/superblock", "reads the store"),
+        ("cat $HOME_DIR/out", "reads through a link that leads out"),
+        ("cat $HOME_DIR/store", "reads the store through a link"),
+        ("mknod $HOME_DIR/null c 1 3", "makes a device"),
+        ("cat $TOP/device", "opens a device"),
+        (
+            "setfattr -n trusted.shale.codec -v none $HOME_DIR",
+            "speaks as root",
+        ),
+        (
+            "setfattr -n user.shale.stat.raw -v 1 $HOME_DIR",
+            "sets a report",
+        ),
+        (
+            "setfattr -n user.shale.effective -v x $HOME_DIR",
+            "sets what holds",
+        ),
+        (
+            "setfattr -n user.shale.gc.now -v 100 $HOME_DIR",
+            "collects garbage",
+        ),
+        (
+            "setfattr -n user.shale.settle.now -v 1 $TOP/secret",
+            "settles a file of root",
+        ),
+        (
+            "setfattr -n user.shale. -v x $HOME_DIR",
+            "sets an attribute without a name",
+        ),
+        (
+            "setfattr -n system.shale.codec -v x $HOME_DIR",
+            "sets one of the system",
+        ),
+        (
+            "setfattr -n security.shale -v x $HOME_DIR",
+            "sets one of security",
+        ),
+        (
+            "getfattr -n user.shale.stat.live $HOME_DIR",
+            "sees the names of others",
+        ),
+        (
+            "getfattr -n user.shale.stat.codecs $TOP/secret",
+            "sees how a file of root is stored",
+        ),
+    ] {
+        let finished = as_nobody(script)?;
+        ensure!(
+            !finished.status.success(),
+            "an ordinary user {what}: {}",
+            finished.describe()
+        );
+    }
+    // What is allowed works, or the refusals above say nothing.
+    as_nobody("echo mine > $HOME_DIR/mine; cat $HOME_DIR/mine; ls $TOP")?.success()?;
+    as_nobody("setfattr -n user.shale.settle.now -v 1 $HOME_DIR/mine")?.success()?;
+    ensure_eq!(fs::read(top.join("secret"))?, b"secret", "the file of root");
+    mount.unmount()?;
+    mount.fsck_is_clean()
+}
+
+fn leftovers(case: &Case) -> Outcome {
+    let mut mount = shared_mount(case)?;
+    let secret = b"top secret ".repeat(100_000);
+    let home = mount.path().join("home");
+    let make = |number: u32| home.join(format!("file{number}"));
+    for round in 0..3 {
+        let hidden = mount.path().join("hidden");
+        fs::write(&hidden, &secret)?;
+        File::open(&hidden)?.sync_all()?;
+        fs::remove_file(&hidden)?;
+        shale()
+            .args(["gc", "--wait", "--live", "100"])
+            .arg(mount.path())
+            .ok()?;
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(make(round))?;
+        // Cut, extended, punched and with a hole between its ends.
+        file.write_all_at(&[1; 5000], 0)?;
+        file.set_len(100)?;
+        file.set_len(3_000_000)?;
+        file.write_all_at(&[2; 100], 2_000_000)?;
+        file.sync_all()?;
+        drop(file);
+        mount.remount()?;
+        let found = fs::read(make(round))?;
+        let mut expected = vec![0; 3_000_000];
+        expected[..100].fill(1);
+        expected[2_000_000..2_000_100].fill(2);
+        ensure!(
+            found == expected,
+            "round {round}: bytes that were never written"
+        );
+    }
+    mount.unmount()?;
+    mount.fsck_is_clean()
 }
