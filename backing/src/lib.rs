@@ -22,6 +22,7 @@ mod priority;
 pub mod spoil;
 #[cfg(any(test, feature = "faults"))]
 pub mod still;
+mod writeout;
 
 pub use choice::{Choice, Device, Facts, choose, open_device};
 pub use lustre::{StripeCount, Striping};
@@ -158,6 +159,17 @@ pub trait BackingFile: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// What the operating system says.
     fn sync_data(&self) -> io::Result<()>;
+
+    /// Asks the device to begin with what was written to a range, so that the next
+    /// [`BackingFile::sync_data`] finds less to do. Promises nothing.
+    fn write_out(&self, offset: u64, len: u64) {
+        let _ = (offset, len);
+    }
+
+    /// Asks the device to begin reading a range that will be read soon. Promises nothing.
+    fn will_need(&self, offset: u64, len: u64) {
+        let _ = (offset, len);
+    }
 
     /// Makes contents and length durable for the last time: nothing is written any more.
     ///

@@ -8,15 +8,18 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use nix::errno::Errno;
-use nix::fcntl::{FallocateFlags, OFlag, fallocate, open};
+use nix::fcntl::{FallocateFlags, OFlag, PosixFadviseAdvice, fallocate, open, posix_fadvise};
 use nix::sys::stat::Mode;
 
 use crate::mapped::{Durable, MappedFile};
-use crate::{Access, Backing, BackingFile, Entry, Space, Striping};
+use crate::{Access, Backing, BackingFile, Entry, Space, Striping, writeout};
 
 /// Files of a store belong to the daemon's user alone.
 const FILE_MODE: u32 = 0o600;
 const DIR_MODE: u32 = 0o700;
+
+/// Linux reads no more than this for one request to read ahead, on most devices.
+const READ_AHEAD: u64 = 128 << 10;
 
 /// What is special about packs on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -231,6 +234,26 @@ impl BackingFile for PosixFile {
 
     fn sync_data(&self) -> io::Result<()> {
         self.file.sync_data()
+    }
+
+    fn write_out(&self, offset: u64, len: u64) {
+        writeout::begin(&self.file, offset, len);
+    }
+
+    fn will_need(&self, offset: u64, len: u64) {
+        let end = offset.saturating_add(len);
+        let mut at = offset;
+        while at < end {
+            let piece = (end - at).min(READ_AHEAD);
+            let (Ok(start), Ok(length)) = (at.try_into(), piece.try_into()) else {
+                return;
+            };
+            let advice = PosixFadviseAdvice::POSIX_FADV_WILLNEED;
+            if posix_fadvise(&self.file, start, length, advice).is_err() {
+                return;
+            }
+            at += piece;
+        }
     }
 
     fn len(&self) -> io::Result<u64> {

@@ -133,21 +133,28 @@ impl Inner {
         };
         let mut bytes = 0;
         for extent in extents {
-            let Ok(frames) = self.frames.missing(&extent, file.ino) else {
+            let Ok(mut frames) = self.frames.missing(&extent, file.ino) else {
                 return;
             };
-            for part in frames {
+            // A row of tiles that is larger than the cache would push itself out.
+            let fits = frames.iter().take_while(|part| {
                 bytes += u64::from(part.raw_len);
-                // A row of tiles that is larger than the cache would push itself out.
-                if bytes > 2 * room {
-                    return;
-                }
+                bytes <= 2 * room
+            });
+            let fits = fits.count();
+            let whole = fits == frames.len();
+            frames.truncate(fits);
+            self.frames.packs.will_need(&frames);
+            for part in frames {
                 let job = Job {
                     ino: file.ino,
                     offset: extent.offset,
                     part,
                 };
                 let _ = sender.send(job);
+            }
+            if !whole {
+                return;
             }
         }
     }

@@ -180,6 +180,22 @@ impl Packs {
             .map_err(Error::io("read", PackId(pack).path()))
     }
 
+    /// Lets the device begin with frames that will be read soon.
+    pub(crate) fn will_need(&self, frames: &[FramePart]) {
+        let mut frames: Vec<_> = frames.iter().map(|f| (f.pack, f.at, f.frame_len)).collect();
+        frames.sort_unstable();
+        for frames in frames.chunk_by(|a, b| a.0 == b.0 && a.1 + u64::from(a.2) == b.1) {
+            let (Some(&(pack, start, _)), Some(&(_, at, len))) = (frames.first(), frames.last())
+            else {
+                continue;
+            };
+            // Whoever reads it meets the error.
+            if let Ok(file) = self.file(pack) {
+                file.will_need(start, at + u64::from(len) - start);
+            }
+        }
+    }
+
     fn file(&self, pack: u64) -> io::Result<Arc<dyn BackingFile>> {
         if let Some(file) = self.files.lock().get(pack) {
             return Ok(file);

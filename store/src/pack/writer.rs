@@ -17,6 +17,13 @@ use crate::pins::{Pin, Pins};
 /// Frames of a pack at most, which bounds its directory.
 const MAX_FRAMES: usize = 65_536;
 
+/// The device begins with so many bytes at a time, long before they are synced.
+const WRITE_OUT: u64 = 2 << 20;
+/// So many of the last bytes are left for the next time: others may still be writing there.
+const UNFINISHED: u64 = 1 << 20;
+/// A page that the device has begun with should not be written to any more.
+const PAGE: u64 = 4096;
+
 /// Where a frame was put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Appended {
@@ -78,6 +85,19 @@ struct Open {
     writing: usize,
     /// Something was written since the last sync.
     dirty: bool,
+    /// Up to where the device has been told to begin.
+    begun: u64,
+}
+
+impl Open {
+    /// Start and length of what the device should begin with now.
+    fn write_out(&mut self) -> Option<(u64, u64)> {
+        let until = self.end.saturating_sub(UNFINISHED) / PAGE * PAGE;
+        let begun = self.begun;
+        let len = until.checked_sub(begun).filter(|&len| len >= WRITE_OUT)?;
+        self.begun = until;
+        Some((begun, len))
+    }
 }
 
 impl State {
@@ -151,6 +171,7 @@ impl Writer {
         reach(Stage::FrameAppended);
 
         let mut state = self.state.lock();
+        let mut write_out = None;
         if let Some(open) = state.open.get_mut(&pack) {
             open.writing -= 1;
             open.dirty = true;
@@ -164,6 +185,7 @@ impl Writer {
             if open.writing == 0 {
                 self.idle.notify_all();
             }
+            write_out = open.write_out();
         }
         if let Err(e) = written {
             // The bytes stay as garbage that nothing refers to. A full device may have room for
@@ -172,6 +194,10 @@ impl Writer {
                 state.leave(pack);
             }
             return Err(Error::io("append to", PackId(pack).path())(e));
+        }
+        drop(state);
+        if let Some((offset, len)) = write_out {
+            file.write_out(offset, len);
         }
         Ok(Placed {
             appended: Appended { pack, at },
@@ -200,6 +226,7 @@ impl Writer {
             frames: Vec::new(),
             writing: 0,
             dirty: true,
+            begun: 0,
         };
         state.open.insert(pack.0, open);
         Ok((pack.0, file))
