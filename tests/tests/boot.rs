@@ -147,10 +147,32 @@ impl Machine {
     ) -> Outcome {
         let deadline = Instant::now() + Duration::from_secs(60);
         while !done(self)? {
-            ensure!(Instant::now() < deadline, "waited in vain until {what}");
+            ensure!(
+                Instant::now() < deadline,
+                "waited in vain until {what}: {}",
+                self.describe()
+            );
             std::thread::sleep(Duration::from_millis(20));
         }
         Ok(())
+    }
+
+    /// What systemd and the daemon say of themselves, for whoever looks for the reason.
+    fn describe(&self) -> String {
+        let asked = self.command("systemctl").args(["status", "--full"]);
+        let service = asked.arg("shale@test").run().map(|asked| asked.text());
+        let mounts = fs::read_to_string(format!("/proc/{}/mountinfo", self.init));
+        let ours = |text: String| {
+            let lines = text.lines().filter(|line| line.contains("fuse"));
+            lines.map(|line| format!("{line}\n")).collect::<String>()
+        };
+        let log = fs::read_to_string(self.store().join("shale.log"));
+        format!(
+            "{}\n{}\n{}",
+            service.unwrap_or_default(),
+            mounts.map(ours).unwrap_or_default(),
+            log.unwrap_or_default()
+        )
     }
 
     /// What the mount shows of a file, seen from outside the service.
