@@ -13,6 +13,7 @@ use crate::cache::FrameCache;
 use crate::pack::{Lane, Packs};
 use crate::pins::Pin;
 use crate::tiles::Directories;
+use crate::worth::Worth;
 
 /// A read of so many bytes may cross enough tiles to decode them on all cores.
 const MANY_TILES: usize = 64 << 10;
@@ -40,6 +41,8 @@ struct Scratch {
 pub(crate) struct FrameEncoder {
     encoder: Encoder,
     frame: Vec<u8>,
+    /// A frame that may be better than the one made after it.
+    kept: Vec<u8>,
     decoder: Decoder,
     decoded: Vec<u8>,
 }
@@ -57,6 +60,7 @@ impl FrameEncoder {
         Self {
             encoder: Encoder::new(),
             frame: Vec::new(),
+            kept: Vec::new(),
             decoder: Decoder::new(),
             decoded: Vec::new(),
         }
@@ -98,6 +102,22 @@ impl FrameEncoder {
 }
 
 impl FrameEncoder {
+    /// Length of the frame made last.
+    pub(crate) fn len(&self) -> usize {
+        self.frame.len()
+    }
+
+    /// Keeps the frame made last while another is made; returns its length.
+    pub(crate) fn keep(&mut self) -> usize {
+        std::mem::swap(&mut self.frame, &mut self.kept);
+        self.kept.len()
+    }
+
+    /// Takes the frame that was kept instead of the one made last.
+    pub(crate) fn bring_back(&mut self) {
+        std::mem::swap(&mut self.frame, &mut self.kept);
+    }
+
     /// Decodes the frame made last once more and returns it as it is stored, for those who
     /// measure.
     pub(crate) fn decode_again(&mut self) -> Result<&[u8], Error> {
@@ -351,6 +371,24 @@ impl Frames {
         out: &mut Vec<u8>,
     ) -> Result<u32, Error> {
         self.encode(encoder, owner, hint, effort, raw)?;
+        out.extend_from_slice(&encoder.frame);
+        Ok(encoder.frame.len() as u32)
+    }
+
+    /// Encodes a tile behind `out`, as dense as it is worth; returns its length.
+    pub(crate) fn encode_tile(
+        &self,
+        encoder: &mut FrameEncoder,
+        owner: (FrameKind, u64, u64),
+        hint: &Hint<'_>,
+        (effort, worth): (Effort, &mut Worth),
+        raw: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<u32, Error> {
+        let begun = Instant::now();
+        worth.encode(encoder, &self.meta(owner), hint, effort, raw)?;
+        let counted = self.packs.counters.encoded(owner.0);
+        counted.note(raw.len(), encoder.frame.len(), begun);
         out.extend_from_slice(&encoder.frame);
         Ok(encoder.frame.len() as u32)
     }

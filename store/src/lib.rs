@@ -42,6 +42,7 @@ mod sync;
 mod tests;
 mod tiles;
 pub mod trial;
+mod worth;
 mod write;
 
 pub use activity::Busy;

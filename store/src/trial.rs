@@ -13,6 +13,7 @@ use crate::advice::{Advice, Segment, cut};
 use crate::frames::FrameEncoder;
 use crate::settle::{Region, Sizes, plan};
 use crate::tiles::Directory;
+use crate::worth::Worth;
 
 /// Arrays are cut as a mount with enough memory cuts them.
 const ARRAY_MAX: u64 = 32 << 20;
@@ -181,7 +182,7 @@ impl Trial {
                     let element = elements.get(field).copied().flatten();
                     let shape = crate::settle::tile_shape(&shape, element.as_ref());
                     let hint = crate::settle::tile_hint(element.as_ref(), &shape);
-                    let tried = self.encode(FrameKind::Tile, &hint, Effort::Dense, &tile)?;
+                    let tried = self.encode_tile(&hint, &tile)?;
                     lengths.push(tried.stored as u32);
                     all.add(&tried);
                 }
@@ -211,14 +212,21 @@ impl Trial {
         effort: Effort,
         raw: &[u8],
     ) -> Result<Tried, Error> {
-        let meta = FrameMeta {
-            kind,
-            inode: 1,
-            offset: 0,
-            sequence: 1,
-        };
         let begun = Instant::now();
-        self.encoder.encode(&meta, hint, effort, raw)?;
+        self.encoder.encode(&meta(kind), hint, effort, raw)?;
+        self.tried(raw, begun)
+    }
+
+    /// A tile is like none before it: those that are tried lie far from each other.
+    fn encode_tile(&mut self, hint: &Hint<'_>, raw: &[u8]) -> Result<Tried, Error> {
+        let begun = Instant::now();
+        let (encoder, meta) = (&mut self.encoder, meta(FrameKind::Tile));
+        Worth::default().encode(encoder, &meta, hint, Effort::Dense, raw)?;
+        self.tried(raw, begun)
+    }
+
+    /// What the frame made since `begun` takes.
+    fn tried(&mut self, raw: &[u8], begun: Instant) -> Result<Tried, Error> {
         let encode = begun.elapsed();
         let begun = Instant::now();
         let frame = self.encoder.decode_again()?;
@@ -230,5 +238,14 @@ impl Trial {
             encode,
             decode,
         })
+    }
+}
+
+fn meta(kind: FrameKind) -> FrameMeta {
+    FrameMeta {
+        kind,
+        inode: 1,
+        offset: 0,
+        sequence: 1,
     }
 }

@@ -21,6 +21,7 @@ use crate::frames::{FrameEncoder, Frames};
 use crate::pins::Pin;
 use crate::store::Inner;
 use crate::tiles::{Directory, Geometry};
+use crate::worth::Worth;
 
 /// Decoded frames that a worker keeps: a unit rarely begins where a frame does.
 const RECENT: usize = 4;
@@ -189,6 +190,7 @@ impl<'a> Settler<'a> {
         elements: &[Option<Element>],
     ) -> Result<Draft, Error> {
         let frames = &self.inner.frames;
+        let mut worth: Vec<Worth> = geometry.fields().iter().map(|_| Worth::default()).collect();
         let mut lengths = Vec::with_capacity(geometry.tiles());
         for number in geometry.order() {
             geometry.cut(&self.raw, number as usize, &mut self.tile);
@@ -197,14 +199,13 @@ impl<'a> Settler<'a> {
             let shape = tile_shape(&shape, element.as_ref());
             let hint = tile_hint(element.as_ref(), &shape);
             let owner = (FrameKind::Tile, self.file.ino, offset);
-            let out = &mut self.out;
-            lengths.push(frames.encode_into(
+            lengths.push(frames.encode_tile(
                 &mut self.encoder,
                 owner,
                 &hint,
-                self.effort,
+                (self.effort, &mut worth[field]),
                 &self.tile,
-                out,
+                &mut self.out,
             )?);
         }
         let body = self.out.len() as u64;
