@@ -200,6 +200,7 @@ fn finish(inner: &Inner, job: &Job, result: Result<(Vec<Extent>, Vec<Pin>), Erro
                 pins,
             });
             inner.budget.stall(0);
+            inner.committer.ready(job.frozen.segs.bytes());
         }
         Err(error) => {
             tracing::warn!(
