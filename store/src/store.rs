@@ -9,7 +9,9 @@ use std::thread::JoinHandle;
 use crossbeam::channel::Sender;
 use parking_lot::Mutex;
 use shale_backing::failpoint::{Stage, reach};
-use shale_backing::{Backing, Choice, PROBE, PosixBacking, Space, open_device};
+use shale_backing::{
+    Backing, Choice, PROBE, PosixBacking, Priority, Space, open_device, set_priority,
+};
 use shale_codec::Effort;
 use shale_index::engine::Embedded;
 use shale_index::schema::Inode;
@@ -189,6 +191,11 @@ impl Store {
             backing,
         });
         let mut threads = Vec::new();
+        let writer = Arc::clone(&inner);
+        threads.push(spawn("shale-reserve".to_owned(), move || {
+            set_priority(Priority::Behind);
+            writer.spare.fill(&writer.budget);
+        })?);
         for number in 0..options.workers.max(1) {
             let (inner, receiver) = (Arc::clone(&inner), receiver.clone());
             let body = move || pipeline::work(&inner, &receiver);
