@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::Error;
+use crate::spare::fits;
 use crate::sync::{Condvar, Mutex};
 
 /// A frame's place: pack and offset.
@@ -94,19 +95,14 @@ impl FrameCache {
         }
     }
 
-    /// Memory to decode a frame into; what it holds is of no meaning.
-    pub(crate) fn memory(&self, len: usize) -> Vec<u8> {
+    /// Memory of another frame to decode the next one into; what it holds is of no meaning.
+    pub(crate) fn memory(&self, len: usize) -> Option<Vec<u8>> {
         let mut state = self.state.lock();
-        let fits = |buffer: &Vec<u8>| (len..=2 * len).contains(&buffer.capacity());
-        match state.spare.iter().rposition(fits) {
-            Some(at) => {
-                let buffer = state.spare.swap_remove(at);
-                state.spare_bytes -= buffer.capacity() as u64;
-                state.bytes -= buffer.capacity() as u64;
-                buffer
-            }
-            None => Vec::with_capacity(len),
-        }
+        let at = state.spare.iter().rposition(|buffer| fits(buffer, len))?;
+        let buffer = state.spare.swap_remove(at);
+        state.spare_bytes -= buffer.capacity() as u64;
+        state.bytes -= buffer.capacity() as u64;
+        Some(buffer)
     }
 
     /// Lets a frame go that is not expected to be read again.
@@ -239,7 +235,7 @@ mod tests {
         let place = second.as_ptr();
         drop(second);
         cache.forget((1, 1));
-        let again = cache.memory(900);
+        let again = cache.memory(900).unwrap();
         assert_eq!(again.as_ptr(), place);
         for i in 0..200 {
             let data = cache.get((2, i), || Ok(vec![3; 1000])).unwrap();

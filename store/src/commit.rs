@@ -30,6 +30,7 @@ pub(crate) const SETTLE_MIN: u64 = 64 << 10;
 /// The committer's thread.
 pub(crate) fn work(inner: &Inner) {
     let mut encoder = FrameEncoder::new();
+    inner.frames.spare.fill(&inner.budget);
     while let Some(reason) = inner.committer.next() {
         let cycle = std::panic::AssertUnwindSafe(|| inner.cycle(reason, &mut encoder));
         if std::panic::catch_unwind(cycle).is_err() {
@@ -192,7 +193,7 @@ impl Inner {
         }
         let batches: Vec<Batch> = files.iter().filter_map(|file| self.collect(file)).collect();
         drop(files);
-        self.spare.trim(&self.budget);
+        self.frames.spare.trim(&self.budget);
         let failed = self.frames.packs.sync();
         for (pack, error) in &failed {
             tracing::warn!("pack {pack:x} could not be synced, its data is written again: {error}");
@@ -392,7 +393,7 @@ impl Inner {
             ] if raw.len() == part.raw_len as usize && (raw.len() as u64) < file.chunk_len() => {
                 self.frames.cache.put((part.pack, part.at), Arc::new(raw));
             }
-            _ => self.spare.put(raw, &self.budget),
+            _ => self.frames.spare.put(raw, &self.budget),
         }
     }
 

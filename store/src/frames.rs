@@ -12,6 +12,7 @@ use crate::Error;
 use crate::cache::FrameCache;
 use crate::pack::{Lane, Packs};
 use crate::pins::Pin;
+use crate::spare::Spare;
 use crate::tiles::Directories;
 use crate::worth::Worth;
 
@@ -22,6 +23,8 @@ const MANY_TILES: usize = 64 << 10;
 pub(crate) struct Frames {
     pub(crate) packs: Packs,
     pub(crate) cache: FrameCache,
+    /// Memory of written chunks, and for the first frames that are read.
+    pub(crate) spare: Spare,
     scratch: Mutex<Vec<Scratch>>,
     /// Threads that one read may decode with.
     pub(crate) threads: usize,
@@ -129,6 +132,7 @@ impl FrameEncoder {
 impl Frames {
     pub(crate) fn new(packs: Packs, cache_bytes: u64) -> Self {
         Self {
+            spare: Spare::default(),
             packs,
             cache: FrameCache::new(cache_bytes),
             scratch: Mutex::default(),
@@ -286,7 +290,9 @@ impl Frames {
         self.read
             .1
             .fetch_add(u64::from(part.frame_len), Ordering::Relaxed);
-        let mut raw = self.cache.memory(part.raw_len as usize);
+        let len = part.raw_len as usize;
+        let reused = self.cache.memory(len).or_else(|| self.spare.take(len));
+        let mut raw = reused.unwrap_or_else(|| Vec::with_capacity(len));
         let header = scratch
             .decoder
             .decode(&scratch.stored, &mut raw)

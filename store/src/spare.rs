@@ -23,6 +23,11 @@ pub(crate) struct Spare {
     state: Mutex<State>,
 }
 
+/// Whether a buffer has room for `len` bytes and not too much for them.
+pub(crate) fn fits(buffer: &Vec<u8>, len: usize) -> bool {
+    (len..=2 * len).contains(&buffer.capacity())
+}
+
 fn reserve(budget: &Budget) -> u64 {
     RESERVE.min(budget.limit() / RESERVE_SHARE)
 }
@@ -37,10 +42,7 @@ struct State {
 impl Spare {
     /// Makes the reserve, unless somebody writes already and makes more and more of it anyway.
     pub(crate) fn fill(&self, budget: &Budget) {
-        for _ in 0..reserve(budget) / CHUNK as u64 {
-            if budget.used() > 0 {
-                return;
-            }
+        while self.state.lock().bytes + CHUNK as u64 <= reserve(budget) && budget.used() == 0 {
             let mut buffer = Vec::with_capacity(CHUNK);
             // Not zeros: memory that was never written has them without being there.
             buffer.resize(CHUNK, 1);
@@ -48,13 +50,13 @@ impl Spare {
         }
     }
 
-    /// An empty buffer with room for `len` bytes, if one is at hand.
+    /// A buffer with room for `len` bytes, if one is at hand; what it holds is of no meaning.
     pub(crate) fn take(&self, len: usize) -> Option<Vec<u8>> {
         let mut state = self.state.lock();
         state.used = Some(Instant::now());
-        let at = state.buffers.iter().rposition(|b| b.capacity() == len)?;
+        let at = state.buffers.iter().rposition(|buffer| fits(buffer, len))?;
         let buffer = state.buffers.swap_remove(at);
-        state.bytes -= len as u64;
+        state.bytes -= buffer.capacity() as u64;
         Some(buffer)
     }
 
@@ -69,12 +71,13 @@ impl Spare {
         }
     }
 
-    /// Frees what the budget has no room for any more, and after a while without use everything
-    /// but the reserve.
+    /// Frees what the budget has no room for any more; after a while without use only the reserve
+    /// is left.
     pub(crate) fn trim(&self, budget: &Budget) {
         let mut state = self.state.lock();
         let mut room = budget.limit().saturating_sub(budget.used());
-        if state.used.is_none_or(|used| used.elapsed() >= IDLE) {
+        let idle = state.used.is_none_or(|used| used.elapsed() >= IDLE);
+        if idle {
             room = room.min(reserve(budget));
         }
         while state.bytes > room {
@@ -85,6 +88,10 @@ impl Spare {
         }
         if state.buffers.is_empty() {
             state.buffers = Vec::new();
+        }
+        drop(state);
+        if idle {
+            self.fill(budget);
         }
     }
 }

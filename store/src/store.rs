@@ -9,9 +9,7 @@ use std::thread::JoinHandle;
 use crossbeam::channel::Sender;
 use parking_lot::Mutex;
 use shale_backing::failpoint::{Stage, reach};
-use shale_backing::{
-    Backing, Choice, PROBE, PosixBacking, Priority, Space, open_device, set_priority,
-};
+use shale_backing::{Backing, Choice, PROBE, PosixBacking, Space, open_device};
 use shale_codec::Effort;
 use shale_index::engine::Embedded;
 use shale_index::schema::Inode;
@@ -29,7 +27,6 @@ use crate::lock::StoreLock;
 use crate::pack::{PackId, Packs};
 use crate::pipeline::Job;
 use crate::space::SpaceGuard;
-use crate::spare::Spare;
 use crate::superblock::Superblock;
 use crate::{ahead, collector, commit, pack, pipeline};
 
@@ -67,7 +64,6 @@ pub(crate) struct Inner {
     pub(crate) frames: Frames,
     pub(crate) budget: Budget,
     pub(crate) space: SpaceGuard,
-    pub(crate) spare: Spare,
     pub(crate) committer: Control,
     pub(crate) collector: collector::Control,
     pub(crate) ahead: Ahead,
@@ -174,7 +170,6 @@ impl Store {
             frames: Frames::new(packs, options.memory / 4),
             budget: Budget::new(options.memory / 2),
             space: SpaceGuard::new(total),
-            spare: Spare::default(),
             committer: Control::default(),
             collector: collector::Control::default(),
             ahead: Ahead::new(ahead_sender),
@@ -191,11 +186,6 @@ impl Store {
             backing,
         });
         let mut threads = Vec::new();
-        let writer = Arc::clone(&inner);
-        threads.push(spawn("shale-reserve".to_owned(), move || {
-            set_priority(Priority::Behind);
-            writer.spare.fill(&writer.budget);
-        })?);
         for number in 0..options.workers.max(1) {
             let (inner, receiver) = (Arc::clone(&inner), receiver.clone());
             let body = move || pipeline::work(&inner, &receiver);

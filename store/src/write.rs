@@ -76,7 +76,7 @@ impl Store {
             if chunk.dirty.is_empty() {
                 chunk.dirty_seq = seq;
                 if is_stream(piece)
-                    && let Some(buffer) = inner.spare.take(file.chunk_len() as usize)
+                    && let Some(buffer) = inner.frames.spare.take(file.chunk_len() as usize)
                 {
                     chunk.dirty.lend(buffer);
                 }
