@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::Error;
-use crate::spare::fits;
 use crate::sync::{Condvar, Mutex};
 
 /// A frame's place: pack and offset.
@@ -124,6 +123,11 @@ impl FrameCache {
     pub(crate) fn fill(&self) -> (u64, u64) {
         (self.state.lock().bytes, self.limit)
     }
+}
+
+/// Whether a buffer has room for `len` bytes and not too much for them.
+pub(crate) fn fits(buffer: &Vec<u8>, len: usize) -> bool {
+    (len..=2 * len).contains(&buffer.capacity())
 }
 
 /// Lets others try when a load fails or panics.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::budget::Budget;
+use crate::cache::fits;
 
 /// How long memory is kept that nobody takes.
 const IDLE: Duration = Duration::from_secs(5);
@@ -21,11 +22,6 @@ const CHUNK: usize = 1 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct Spare {
     state: Mutex<State>,
-}
-
-/// Whether a buffer has room for `len` bytes and not too much for them.
-pub(crate) fn fits(buffer: &Vec<u8>, len: usize) -> bool {
-    (len..=2 * len).contains(&buffer.capacity())
 }
 
 fn reserve(budget: &Budget) -> u64 {
