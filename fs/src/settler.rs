@@ -36,6 +36,8 @@ const PATIENT: shale_layout::Options = shale_layout::Options {
 const BATCH: usize = 64;
 /// How long a file is left alone after settling it failed.
 const RETRY: Duration = Duration::from_secs(300);
+/// How often a file is tried that somebody has asked for.
+const ATTEMPTS: u32 = 8;
 /// Programs that move more than so many bytes per second go first.
 const BUSY_RATE: f64 = 20e6;
 /// How long to wait before looking again.
@@ -278,11 +280,14 @@ impl Sweeper<'_> {
 
     fn attempt(&mut self, ino: u64, request: Option<Request>) {
         let fs = self.fs;
-        let outcome = if fs.has_writers(ino) {
-            Outcome::Busy
-        } else {
-            self.settle(ino, request)
-        };
+        let mut outcome = Outcome::Busy;
+        for _ in 0..if request.is_some() { ATTEMPTS } else { 1 } {
+            // What is void although nobody writes was moved by the collector.
+            if outcome != Outcome::Busy || fs.has_writers(ino) || fs.settling.is_stopped() {
+                break;
+            }
+            outcome = self.settle(ino, request);
+        }
         if request.is_some() {
             fs.settling.note(ino, outcome);
         }
@@ -300,7 +305,11 @@ impl Sweeper<'_> {
                 if done.stopped || done.void > 0 {
                     counters.failed.one();
                     self.failed.insert(ino, Instant::now());
-                    return Outcome::Busy;
+                    return if done.stopped && !fs.settling.is_stopped() {
+                        Outcome::Failed(libc::ENOSPC)
+                    } else {
+                        Outcome::Busy
+                    };
                 }
                 if done.hard {
                     counters.hard.one();
