@@ -1,5 +1,6 @@
 //! A thread that rewrites packs of which little is alive.
 
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
@@ -140,8 +141,9 @@ fn pass(inner: &Inner, percent: Option<u64>, encoder: &mut FrameEncoder) -> Resu
     } else if !inner.frames.packs.take_shrunk() {
         return Ok(false);
     }
+    let mut left_out = BTreeSet::new();
     while !inner.collector.is_stopped() && inner.check().is_ok() {
-        let Some(pack) = inner.worst_pack(percent)? else {
+        let Some(pack) = inner.worst_pack(percent, &left_out)? else {
             return Ok(true);
         };
         let live = inner.frames.packs.live().get(&pack).copied();
@@ -158,8 +160,8 @@ fn pass(inner: &Inner, percent: Option<u64>, encoder: &mut FrameEncoder) -> Resu
             .get(&pack)
             .is_some_and(|&live| live > 0)
         {
-            // Something in it cannot be moved: do not try for ever.
-            return Ok(true);
+            // Something in it cannot be moved: do not try for ever, and go on with the others.
+            left_out.insert(pack);
         }
     }
     inner.check()?;

@@ -102,9 +102,14 @@ impl Inner {
         Ok(())
     }
 
-    /// The sealed pack with the most dead bytes, of those of which less than `percent` is alive.
-    /// By default that is half, or nearly all when the device is nearly full.
-    pub(crate) fn worst_pack(&self, percent: Option<u64>) -> Result<Option<u64>, Error> {
+    /// The sealed pack with the most dead bytes, of those of which less than `percent` is alive
+    /// and that are not to be left out. By default that is half, or nearly all when the device is
+    /// nearly full.
+    pub(crate) fn worst_pack(
+        &self,
+        percent: Option<u64>,
+        left_out: &BTreeSet<u64>,
+    ) -> Result<Option<u64>, Error> {
         let percent = percent.unwrap_or_else(|| {
             if self.space.is_low(&*self.backing) {
                 LIVE_PERCENT_FULL
@@ -114,7 +119,7 @@ impl Inner {
         });
         let mut worst = None;
         for (pack, live) in self.frames.packs.live() {
-            if live == 0 || !self.frames.packs.is_quiet(pack) {
+            if live == 0 || left_out.contains(&pack) || !self.frames.packs.is_quiet(pack) {
                 continue;
             }
             let len = self.frames.packs.len(pack)?;

@@ -399,6 +399,11 @@ impl Inner {
         if let Some(file) = files.get(&ino) {
             return Ok(Arc::clone(file));
         }
+        // It may be going this moment, and what it frees has been counted: whoever moved
+        // something of it now would make that wrong.
+        if self.released.lock().contains(&ino) {
+            return Err(Error::Refused(libc::ENOENT));
+        }
         let inode = self.namespace.inode(ino)?;
         if !inode.is_file() {
             return Err(Error::Refused(libc::EINVAL));

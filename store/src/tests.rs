@@ -380,6 +380,23 @@ fn a_deleted_file_gives_its_packs_back(device: Device) {
     assert!(bench.store().namespace().orphans().unwrap().is_empty());
 }
 
+/// Else settling or collecting could move what is being counted as freed.
+fn a_file_that_is_going_cannot_be_worked_on(device: Device) {
+    let bench = Bench::new(device);
+    let file = bench.file();
+    bench
+        .store()
+        .write(&file, 0, &bytes(LIMIT, 1, true))
+        .unwrap();
+    bench.store().sync(&file).unwrap();
+    bench.store().close(file);
+    bench.store().namespace().unlink(ROOT, b"f").unwrap();
+    bench.store().close(bench.file());
+    bench.store().release_orphan(bench.ino);
+    let refused = bench.store().file(bench.ino).unwrap_err();
+    assert_eq!(refused.errno(), libc::ENOENT);
+}
+
 /// As when everything in it was settled or copied in vain.
 fn a_pack_in_which_nothing_is_committed_is_deleted(device: Device) {
     let bench = Bench::new(device);
@@ -578,6 +595,7 @@ macro_rules! on_every_device {
 
 on_every_device! {
     a_deleted_file_gives_its_packs_back,
+    a_file_that_is_going_cannot_be_worked_on,
     a_pack_in_which_nothing_is_committed_is_deleted,
     a_damaged_frame_is_an_error_and_never_wrong_bytes,
     a_chunk_that_crosses_a_variable_becomes_a_frame_for_each,
