@@ -113,18 +113,23 @@ impl Store {
                 inner.flush(file, *target);
             }
             inner.committer.run()?;
-            files.retain(|(file, target)| {
-                let state = file.state.lock();
-                let waits = state.is_waiting(*target);
-                if waits {
-                    errno = if state.failure.errno == 0 {
-                        state.lost_errno
-                    } else {
-                        state.failure.errno
-                    };
-                }
-                waits
-            });
+            let (waiting, done): (Vec<_>, Vec<_>) =
+                files.into_iter().partition(|(file, target)| {
+                    let state = file.state.lock();
+                    let waits = state.is_waiting(*target);
+                    if waits {
+                        errno = if state.failure.errno == 0 {
+                            state.lost_errno
+                        } else {
+                            state.failure.errno
+                        };
+                    }
+                    waits
+                });
+            for (file, _) in done {
+                inner.retire(file);
+            }
+            files = waiting;
             if files.is_empty() {
                 return self.sync_metadata();
             }
@@ -191,8 +196,14 @@ impl Inner {
         for file in &files {
             self.push(file, reason.pressed);
         }
-        let batches: Vec<Batch> = files.iter().filter_map(|file| self.collect(file)).collect();
-        drop(files);
+        let mut batches = Vec::new();
+        for file in files {
+            match self.collect(&file) {
+                Some(batch) => batches.push(batch),
+                // Whoever closed it meanwhile could not forget it.
+                None => self.retire(file),
+            }
+        }
         self.frames.spare.trim(&self.budget);
         let failed = self.frames.packs.sync();
         for (pack, error) in &failed {
