@@ -98,6 +98,15 @@ pub fn spoil_all(seeds: &[Vec<u8>], times: usize, check: impl Fn(&[u8])) {
     }
 }
 
+/// The same with the seeds that a crate has for a fuzz target.
+///
+/// # Panics
+/// When there are none.
+pub fn spoil_corpus(krate: &std::path::Path, target: &str, times: usize, check: impl Fn(&[u8])) {
+    let corpus = krate.join("fuzz/corpus").join(target);
+    spoil_all(&seeds(&corpus), times, check);
+}
+
 /// The files of a directory of seeds.
 ///
 /// # Panics

@@ -43,11 +43,11 @@ pub fn policy(input: &[u8]) {
 mod tests {
     use std::path::Path;
 
-    use shale_backing::spoil::{seeds, spoil_all};
+    use shale_backing::spoil::spoil_corpus;
 
     #[test]
     fn any_attribute_is_understood_or_refused() {
-        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/policy");
-        spoil_all(&seeds(&corpus), 20_000, super::policy);
+        let krate = Path::new(env!("CARGO_MANIFEST_DIR"));
+        spoil_corpus(krate, "policy", 20_000, super::policy);
     }
 }

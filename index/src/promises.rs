@@ -209,11 +209,10 @@ pub fn value(bytes: &[u8]) {
 mod tests {
     use std::path::Path;
 
-    use shale_backing::spoil::{seeds, spoil_all};
+    use shale_backing::spoil::spoil_corpus;
 
     fn spoil(target: &str, times: usize, check: impl Fn(&[u8])) {
-        let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus");
-        spoil_all(&seeds(&corpus.join(target)), times, check);
+        spoil_corpus(Path::new(env!("CARGO_MANIFEST_DIR")), target, times, check);
     }
 
     #[test]

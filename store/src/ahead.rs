@@ -127,8 +127,8 @@ impl Inner {
             }
         }
         let extents = extents(moved.ahead);
-        let sender = self.ahead.sender.lock();
-        let Some(sender) = sender.as_ref() else {
+        // The device may take its time, during which others must be able to read ahead.
+        let Some(sender) = self.ahead.sender.lock().clone() else {
             return;
         };
         let mut bytes = 0;

@@ -98,6 +98,15 @@ impl Bench {
         self.store().file(self.ino).unwrap()
     }
 
+    /// The file with something durable in it.
+    fn written(&self) -> Arc<File> {
+        let file = self.file();
+        let contents = bytes(LIMIT, 1, true);
+        self.store().write(&file, 0, &contents).unwrap();
+        self.store().sync(&file).unwrap();
+        file
+    }
+
     /// Ends the session in an orderly way and begins another.
     fn reopen(&mut self) {
         let store = self.store.take().unwrap();
@@ -361,12 +370,7 @@ fn run(device: Device, steps: &[Step]) {
 
 fn a_deleted_file_gives_its_packs_back(device: Device) {
     let bench = Bench::new(device);
-    let file = bench.file();
-    bench
-        .store()
-        .write(&file, 0, &bytes(LIMIT, 1, true))
-        .unwrap();
-    bench.store().sync(&file).unwrap();
+    let file = bench.written();
     drop(file);
     bench.store().namespace().unlink(ROOT, b"f").unwrap();
     bench.store().release_orphan(bench.ino);
@@ -383,12 +387,7 @@ fn a_deleted_file_gives_its_packs_back(device: Device) {
 /// Else settling or collecting could move what is being counted as freed.
 fn a_file_that_is_going_cannot_be_worked_on(device: Device) {
     let bench = Bench::new(device);
-    let file = bench.file();
-    bench
-        .store()
-        .write(&file, 0, &bytes(LIMIT, 1, true))
-        .unwrap();
-    bench.store().sync(&file).unwrap();
+    let file = bench.written();
     bench.store().close(file);
     bench.store().namespace().unlink(ROOT, b"f").unwrap();
     bench.store().close(bench.file());

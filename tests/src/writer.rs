@@ -54,6 +54,16 @@ pub struct Writer {
 }
 
 impl Writer {
+    /// Several that work side by side below a directory.
+    pub fn several(below: &Path, count: u64, rng: &mut Rng) -> Outcome<Vec<Self>> {
+        (0..count)
+            .map(|number| {
+                let top = below.join(format!("writer-{number}"));
+                Self::new(top, number, rng.next_u64())
+            })
+            .collect()
+    }
+
     /// Makes the directories and makes them durable.
     pub fn new(top: PathBuf, number: u64, seed: u64) -> Outcome<Self> {
         for directory in ["a", "b"] {

@@ -53,14 +53,7 @@ fn campaign(case: &Case, name: &str, salt: u64, options: &[&str]) -> Outcome {
         } else {
             Fs::Shale(case.mount(&format!("fs{store}"), options)?)
         };
-        let mut writers = Vec::new();
-        for number in 0..WRITERS {
-            writers.push(Writer::new(
-                fs.path().join(format!("writer-{number}")),
-                number,
-                rng.next_u64(),
-            )?);
-        }
+        let mut writers = Writer::several(fs.path(), WRITERS, &mut rng)?;
         for round in 0..ROUNDS {
             writers = one_round(&mut fs, writers, &mut rng)
                 .doing(format!("store {store}, round {round}, seed {seed}"))?;

@@ -49,11 +49,7 @@ fn killed_for_want_of_memory(case: &Case) -> Outcome {
     let seed = seed()?;
     let mut rng = Rng::new(seed);
     let mut mount = case.mount("fs", &["--memory", "1G"])?;
-    let mut writers = Vec::new();
-    for number in 0..WRITERS {
-        let top = mount.path().join(format!("writer-{number}"));
-        writers.push(Writer::new(top, number, rng.next_u64())?);
-    }
+    let mut writers = Writer::several(mount.path(), WRITERS, &mut rng)?;
     mount.unmount()?;
     let group = MemoryGroup::new(LIMIT)?;
     let (mut kills, mut checked, mut acknowledged) = (0, 0, 0);

@@ -188,11 +188,7 @@ fn devices_that_die_under_load(case: &Case) -> Outcome {
     let mut device = case.loop_fs("device", LoopFs::Ext4, 1 << 30)?;
     let store = device.path().join("store");
     let mut mount = Mount::new(store, case.work().join("fs"), &["--memory", "64M"])?;
-    let mut writers = Vec::new();
-    for number in 0..WRITERS {
-        let top = mount.path().join(format!("writer-{number}"));
-        writers.push(Writer::new(top, number, rng.next_u64())?);
-    }
+    let mut writers = Writer::several(mount.path(), WRITERS, &mut rng)?;
     let (mut died, mut checked, mut acknowledged) = (0, 0, 0);
     for round in rounds(4) {
         let stop = AtomicBool::new(false);

@@ -32,11 +32,7 @@ fn a_slow_device_is_waited_for(case: &Case) -> Outcome {
     let device = case.loop_fs("device", LoopFs::Ext4, 512 * MIB as u64)?;
     let store = device.path().join("store");
     let mut mount = Mount::new(store, case.work().join("fs"), &["--memory", "64M"])?;
-    let mut writers = Vec::new();
-    for number in 0..WRITERS {
-        let top = mount.path().join(format!("writer-{number}"));
-        writers.push(Writer::new(top, number, rng.next_u64())?);
-    }
+    let mut writers = Writer::several(mount.path(), WRITERS, &mut rng)?;
     let known = rng.bytes(MIB);
     let cached = mount.path().join("cached");
     fs::write(&cached, &known)?;

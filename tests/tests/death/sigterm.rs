@@ -43,11 +43,7 @@ pub(crate) fn under_load(case: &Case) -> Outcome {
     let seed = seed()?;
     let mut rng = Rng::new(seed);
     let mut mount = case.mount("fs", &["--memory", "64M", "-o", "settle=1"])?;
-    let mut writers = Vec::new();
-    for number in 0..WRITERS {
-        let top = mount.path().join(format!("writer-{number}"));
-        writers.push(Writer::new(top, number, rng.next_u64())?);
-    }
+    let mut writers = Writer::several(mount.path(), WRITERS, &mut rng)?;
     mount.unmount()?;
     let (mut ended, mut checked) = (0, 0);
     for round in rounds(ROUNDS) {

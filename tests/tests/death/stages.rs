@@ -71,11 +71,7 @@ pub(crate) fn aborted_at_every_stage(case: &Case) -> Outcome {
     let seed = seed()?;
     let mut rng = Rng::new(seed);
     let mut mount = case.mount("fs", &OPTIONS)?;
-    let mut writers = Vec::new();
-    for number in 0..WRITERS {
-        let top = mount.path().join(format!("writer-{number}"));
-        writers.push(Writer::new(top, number, rng.next_u64())?);
-    }
+    let writers = Writer::several(mount.path(), WRITERS, &mut rng)?;
     let churn = Churn::new(mount.path(), rng.next_u64())?;
     mount.unmount()?;
     let mut life = Life {
