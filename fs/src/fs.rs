@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use shale_store::index::Namespace;
-use shale_store::index::schema::{Inode, Time};
-use shale_store::{File, Store};
+use shale_store::index::schema::Time;
+use shale_store::{File, Seen, Store};
 
 use crate::counters::Counters;
 use crate::policy::{Defaults, Followed, Policies};
@@ -156,13 +156,8 @@ impl Fs {
         self.store.namespace()
     }
 
-    pub(crate) fn attr(&self, inode: Inode) -> Attr {
-        let unwritten = if inode.is_file() {
-            self.store.unwritten(inode.ino)
-        } else {
-            0
-        };
-        let inode = self.store.overlay(inode);
+    pub(crate) fn attr(&self, seen: impl Into<Seen>) -> Attr {
+        let Seen { inode, unwritten } = seen.into();
         Attr {
             ino: inode.ino,
             mode: inode.mode,

@@ -87,7 +87,7 @@ impl Fs {
     /// # Errors
     /// `EAGAIN` while another such report is being made, or when the store fails.
     pub(crate) fn variables(&self, ino: u64, from: usize) -> Result<Vec<u8>, Error> {
-        let inode = self.store.inode(ino)?;
+        let inode = self.store.inode(ino)?.inode;
         if !inode.is_file() {
             return refused(libc::ENODATA);
         }

@@ -13,6 +13,7 @@ use shale_index::schema::Phase;
 use shale_index::{DataCommit, MapChange};
 
 use crate::file::{File, FileState, Flushed};
+use crate::files::Held;
 use crate::frames::FrameEncoder;
 use crate::pipeline::Job;
 use crate::store::Inner;
@@ -102,34 +103,31 @@ impl Store {
     pub fn sync_all(&self) -> Result<(), Error> {
         let inner = &*self.inner;
         let mut errno = 0;
-        let files: Vec<Arc<File>> = inner.dirty.lock().values().cloned().collect();
-        let with_target = |file: Arc<File>| {
-            let target = file.state.lock().write_seq;
-            (file, target)
-        };
-        let mut files: Vec<(Arc<File>, u64)> = files.into_iter().map(with_target).collect();
+        let mut files: Vec<(Held<'_>, u64)> = inner
+            .dirty_files()
+            .into_iter()
+            .map(|file| {
+                let target = file.state.lock().write_seq;
+                (file, target)
+            })
+            .collect();
         for _ in 0..ATTEMPTS {
             for (file, target) in &files {
                 inner.flush(file, *target);
             }
             inner.committer.run()?;
-            let (waiting, done): (Vec<_>, Vec<_>) =
-                files.into_iter().partition(|(file, target)| {
-                    let state = file.state.lock();
-                    let waits = state.is_waiting(*target);
-                    if waits {
-                        errno = if state.failure.errno == 0 {
-                            state.lost_errno
-                        } else {
-                            state.failure.errno
-                        };
-                    }
-                    waits
-                });
-            for (file, _) in done {
-                inner.retire(file);
-            }
-            files = waiting;
+            files.retain(|(file, target)| {
+                let state = file.state.lock();
+                let waits = state.is_waiting(*target);
+                if waits {
+                    errno = if state.failure.errno == 0 {
+                        state.lost_errno
+                    } else {
+                        state.failure.errno
+                    };
+                }
+                waits
+            });
             if files.is_empty() {
                 return self.sync_metadata();
             }
@@ -192,18 +190,12 @@ impl Inner {
 
     /// One round: what is old is sent on its way, what is ready is synced and committed.
     fn cycle(&self, reason: Reason, encoder: &mut FrameEncoder) {
-        let files: Vec<Arc<File>> = self.dirty.lock().values().cloned().collect();
+        let files = self.dirty_files();
         for file in &files {
             self.push(file, reason.pressed);
         }
-        let mut batches = Vec::new();
-        for file in files {
-            match self.collect(&file) {
-                Some(batch) => batches.push(batch),
-                // Whoever closed it meanwhile could not forget it.
-                None => self.retire(file),
-            }
-        }
+        let batches: Vec<Batch> = files.iter().filter_map(|file| self.collect(file)).collect();
+        drop(files);
         self.frames.spare.trim(&self.budget);
         let failed = self.frames.packs.sync();
         for (pack, error) in &failed {

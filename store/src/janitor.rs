@@ -12,6 +12,7 @@ use shale_index::{DataCommit, MapChange};
 
 use crate::Error;
 use crate::file::{File, FileState};
+use crate::files::Held;
 use crate::frames::FrameEncoder;
 use crate::map::{FileMap, Visited};
 use crate::pack::{DirectoryEntry, PackId, Scanned, read_directory, scan};
@@ -151,26 +152,22 @@ impl Inner {
         let mut pins: Vec<Pin> = Vec::new();
         for ino in inodes {
             if let Some(file) = self.existing(ino)? {
-                let moved = self.copy_out(&file, pack, encoder, &mut pins);
-                self.retire(file);
-                moves.push((ino, moved?));
+                moves.push((ino, self.copy_out(&file, pack, encoder, &mut pins)?));
             }
         }
         reach(Stage::GcCopied);
         self.frames.packs.make_durable(&pins)?;
         for (ino, moves) in moves {
             if let Some(file) = self.existing(ino)? {
-                let done = self.relocate(&file, pack, &moves, encoder);
-                self.retire(file);
-                done?;
+                self.relocate(&file, pack, &moves, encoder)?;
             }
         }
         Ok(())
     }
 
-    fn existing(&self, ino: u64) -> Result<Option<Arc<File>>, Error> {
+    fn existing(&self, ino: u64) -> Result<Option<Held<'_>>, Error> {
         match self.file(ino) {
-            Ok(file) => Ok(Some(file)),
+            Ok(file) => Ok(Some(self.held(file))),
             Err(e) if matches!(e.errno(), libc::ENOENT | libc::EINVAL) => Ok(None),
             Err(e) => Err(e),
         }

@@ -47,6 +47,7 @@ pub(crate) fn work(inner: &Inner, jobs: &Receiver<Job>) {
             Err(Error::Poisoned)
         });
         finish(inner, &job, result);
+        inner.retire(job.file);
     }
 }
 

@@ -73,14 +73,14 @@ impl Store {
     pub fn codecs(&self, ino: u64) -> Result<String, Error> {
         const LOOKS: usize = 16;
         let inner = &*self.inner;
-        let file = inner.file(ino)?;
+        let file = inner.held(inner.file(ino)?);
         let extents = {
             let mut state = file.state.lock();
             let size = state.size;
-            inner.extents(&file, &mut state, 0, size)
+            inner.extents(&file, &mut state, 0, size)?
         };
-        self.close(file);
-        let extents: Vec<Extent> = extents?
+        drop(file);
+        let extents: Vec<Extent> = extents
             .into_iter()
             .filter(|extent| extent.place != Place::Hole)
             .collect();

@@ -1,6 +1,6 @@
 //! A store in use.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,16 +12,16 @@ use shale_backing::failpoint::{Stage, reach};
 use shale_backing::{Backing, Choice, PROBE, PosixBacking, Space, open_device};
 use shale_codec::Effort;
 use shale_index::engine::Embedded;
-use shale_index::schema::Inode;
 use shale_index::{Kv, Namespace};
 
 use crate::Error;
-use crate::activity::{Activity, Closed};
+use crate::activity::Closed;
 use crate::ahead::Ahead;
 use crate::budget::Budget;
 use crate::catalog::Catalog;
 use crate::commit::Control;
 use crate::file::File;
+use crate::files::Files;
 use crate::frames::Frames;
 use crate::lock::StoreLock;
 use crate::pack::{PackId, Packs};
@@ -69,8 +69,7 @@ pub(crate) struct Inner {
     pub(crate) ahead: Ahead,
     pub(crate) effort: Effort,
     pub(crate) kernel_cache: bool,
-    /// Files in use, by inode. Whoever works on a file takes it from here.
-    files: Mutex<HashMap<u64, Arc<File>>>,
+    pub(crate) files: Files,
     /// Files with something to write.
     pub(crate) dirty: Mutex<BTreeMap<u64, Arc<File>>>,
     /// Orphans that nobody outside uses any more.
@@ -175,7 +174,7 @@ impl Store {
             ahead: Ahead::new(ahead_sender),
             effort: options.effort,
             kernel_cache: options.kernel_cache,
-            files: Mutex::default(),
+            files: Files::default(),
             dirty: Mutex::default(),
             released: Mutex::new(orphans.into_iter().collect()),
             catalog,
@@ -234,84 +233,9 @@ impl Store {
             .map_err(Error::io("query the space of", "."))
     }
 
-    /// A regular file to work on; keep it as long as the file is open.
-    ///
-    /// # Errors
-    /// `ENOENT`, or when the index fails.
-    pub fn file(&self, ino: u64) -> Result<Arc<File>, Error> {
-        self.inner.file(ino)
-    }
-
-    /// An inode, with what has been written but is not committed yet.
-    ///
-    /// # Errors
-    /// `ENOENT`, or when the index fails.
-    pub fn inode(&self, ino: u64) -> Result<Inode, Error> {
-        let inode = self.inner.namespace.inode(ino)?;
-        Ok(self.overlay(inode))
-    }
-
-    /// The inode as its file in memory sees it.
-    #[must_use]
-    pub fn overlay(&self, mut inode: Inode) -> Inode {
-        if let Some(file) = self.inner.file_in_use(inode.ino) {
-            let state = file.state.lock();
-            inode.size = state.size;
-            if state.times_dirty {
-                inode.mtime = state.mtime;
-                inode.ctime = state.ctime;
-            }
-        }
-        inode
-    }
-
-    /// Changes attributes.
-    ///
-    /// # Errors
-    /// `ENOENT`, or when the index fails.
-    pub fn set_attr(&self, ino: u64, change: &shale_index::AttrChange) -> Result<Inode, Error> {
-        self.inner.check()?;
-        let file = self.inner.file_in_use(ino);
-        let mut state = file.as_ref().map(|file| file.state.lock());
-        let mut change = change.clone();
-        if let Some(state) = state.as_deref().filter(|state| state.times_dirty) {
-            change.mtime.get_or_insert(state.mtime);
-            change.ctime.get_or_insert(state.ctime);
-        }
-        let (mut inode, _) = self.inner.namespace.set_attr(ino, &change)?;
-        if let Some(state) = state.as_deref_mut() {
-            state.mtime = inode.mtime;
-            state.ctime = inode.ctime;
-            state.times_dirty = false;
-            inode.size = state.size;
-        }
-        Ok(inode)
-    }
-
-    /// Whether a file has data that is not committed yet.
-    #[must_use]
-    pub fn is_dirty(&self, ino: u64) -> bool {
-        self.inner
-            .file_in_use(ino)
-            .is_some_and(|file| !file.state.lock().is_clean())
-    }
-
-    /// Bytes of a file that are in memory and not committed yet.
-    #[must_use]
-    pub fn unwritten(&self, ino: u64) -> u64 {
-        self.inner
-            .file_in_use(ino)
-            .map_or(0, |file| file.state.lock().unwritten())
-    }
-
     /// Tells that nobody outside uses an orphan any more: it is freed soon.
     pub fn release_orphan(&self, ino: u64) {
         self.inner.released.lock().insert(ino);
-    }
-
-    /// Gives a file back after use.
-    pub fn close(&self, file: Arc<File>) {
-        self.inner.retire(file);
     }
 
     /// Writes everything, makes it durable and ends the session.
@@ -379,9 +303,7 @@ impl Inner {
         tracing::error!("{why}; the file system answers EIO from now on, unmount it");
         self.poisoned.store(true, Ordering::SeqCst);
         self.budget.stall(libc::EIO);
-        for file in self.files.lock().values() {
-            file.moved.notify_all();
-        }
+        self.wake_all();
     }
 
     pub(crate) fn send(&self, jobs: Vec<Job>) {
@@ -394,80 +316,10 @@ impl Inner {
         }
     }
 
-    pub(crate) fn file(&self, ino: u64) -> Result<Arc<File>, Error> {
-        let mut files = self.files.lock();
-        if let Some(file) = files.get(&ino) {
-            return Ok(Arc::clone(file));
-        }
-        // It may be going this moment, and what it frees has been counted: whoever moved
-        // something of it now would make that wrong.
-        if self.released.lock().contains(&ino) {
-            return Err(Error::Refused(libc::ENOENT));
-        }
-        let inode = self.namespace.inode(ino)?;
-        if !inode.is_file() {
-            return Err(Error::Refused(libc::EINVAL));
-        }
-        let file = Arc::new(File::new(&inode));
-        files.insert(ino, Arc::clone(&file));
-        Ok(file)
-    }
-
     /// Chunks that wait for a worker.
     pub(crate) fn waiting_jobs(&self) -> u64 {
         let sender = self.jobs.lock();
         sender.as_ref().map_or(0, |sender| sender.len() as u64)
-    }
-
-    /// Something about every file in use.
-    pub(crate) fn activities<T>(&self, look: impl Fn(u64, &Activity) -> T) -> Vec<T> {
-        let files = self.files.lock();
-        files
-            .values()
-            .map(|file| look(file.ino, &file.activity))
-            .collect()
-    }
-
-    pub(crate) fn files_in_use(&self) -> u64 {
-        self.files.lock().len() as u64
-    }
-
-    pub(crate) fn file_in_use(&self, ino: u64) -> Option<Arc<File>> {
-        self.files.lock().get(&ino).cloned()
-    }
-
-    /// Forgets a file that nobody uses and that has nothing to write.
-    pub(crate) fn retire(&self, file: Arc<File>) {
-        let ino = file.ino;
-        drop(file);
-        let mut files = self.files.lock();
-        if let Some(file) = files.get(&ino)
-            && Arc::strong_count(file) == 1
-            && file.state.lock().is_clean()
-        {
-            self.note_closed(ino, &file.activity);
-            files.remove(&ino);
-        }
-    }
-
-    /// Forgets a file whatever it has to write, unless somebody uses it.
-    pub(crate) fn discard(&self, ino: u64) -> bool {
-        let mut files = self.files.lock();
-        let mut dirty = self.dirty.lock();
-        let Some(file) = files.get(&ino) else {
-            return true;
-        };
-        let ours = 1 + usize::from(dirty.contains_key(&ino));
-        if Arc::strong_count(file) > ours {
-            return false;
-        }
-        let state = file.state.lock();
-        let unwritten = state.unwritten();
-        drop(state);
-        self.budget.give(unwritten);
-        dirty.remove(&ino);
-        files.remove(&ino);
-        true
     }
 }
 

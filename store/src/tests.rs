@@ -13,7 +13,7 @@ use crate::frames::FrameEncoder;
 use crate::settle::Sizes;
 use crate::superblock::Superblock;
 use crate::{
-    Block, ByteOrder, Collecting, ElementKind, File, Region, Seek, SettleOptions, Store,
+    Block, ByteOrder, Collecting, ElementKind, File, Region, Seek, Seen, SettleOptions, Store,
     StoreOptions,
 };
 
@@ -355,7 +355,7 @@ fn run(device: Device, steps: &[Step]) {
             }
         }
         assert_eq!(
-            bench.store().inode(bench.ino).unwrap().size,
+            bench.store().inode(bench.ino).unwrap().inode.size,
             model.len() as u64
         );
     }
@@ -390,14 +390,48 @@ fn a_file_that_is_going_cannot_be_worked_on(device: Device) {
     let file = bench.written();
     bench.store().close(file);
     bench.store().namespace().unlink(ROOT, b"f").unwrap();
-    bench.store().close(bench.file());
     // The committer has done with it a moment after the sync.
-    while bench.store().inner.file_in_use(bench.ino).is_some() {
+    while bench.store().inner.files_in_use() > 0 {
         std::thread::yield_now();
     }
     bench.store().release_orphan(bench.ino);
     let refused = bench.store().file(bench.ino).unwrap_err();
     assert_eq!(refused.errno(), libc::ENOENT);
+}
+
+fn a_file_is_forgotten_by_whoever_uses_it_last(device: Device) {
+    let bench = Bench::new(device);
+    let inner = &bench.store().inner;
+    bench.store().close(bench.written());
+    while inner.files_in_use() > 0 {
+        std::thread::yield_now();
+    }
+    let file = bench.file();
+    let looked_at = inner.file_in_use(bench.ino).unwrap();
+    bench.store().close(file);
+    assert_eq!(inner.files_in_use(), 1);
+    drop(looked_at);
+    assert_eq!(inner.files_in_use(), 0);
+}
+
+/// The index is asked before, and the file looked for after, its commit.
+fn what_is_committed_during_a_look_is_seen(device: Device) {
+    let bench = Bench::new(device);
+    let store = bench.store();
+    let file = bench.file();
+    store.write(&file, 0, &bytes(LIMIT, 1, true)).unwrap();
+    let seen = store.with_news(|| {
+        let before = store.namespace().inode(bench.ino)?;
+        assert_eq!(before.size, 0);
+        store.sync(&file)?;
+        store.close(file);
+        while store.inner.files_in_use() > 0 {
+            std::thread::yield_now();
+        }
+        Ok(before)
+    });
+    let Seen { inode, unwritten } = seen.unwrap();
+    assert_eq!((inode.size, unwritten), (LIMIT as u64, 0));
 }
 
 /// As when everything in it was settled or copied in vain.
@@ -599,6 +633,8 @@ macro_rules! on_every_device {
 on_every_device! {
     a_deleted_file_gives_its_packs_back,
     a_file_that_is_going_cannot_be_worked_on,
+    a_file_is_forgotten_by_whoever_uses_it_last,
+    what_is_committed_during_a_look_is_seen,
     a_pack_in_which_nothing_is_committed_is_deleted,
     a_damaged_frame_is_an_error_and_never_wrong_bytes,
     a_chunk_that_crosses_a_variable_becomes_a_frame_for_each,

@@ -12,8 +12,8 @@ begun=$SECONDS
 
 running=()
 finish() {
-    # Suites sweep up after themselves when their parent has gone.
-    for pid in "${running[@]:-}"; do [ -n "$pid" ] && kill "$pid" 2> /dev/null; done
+    # Suites sweep up after themselves when their parent has gone; `within` has groups of its own.
+    for pid in "${running[@]:-}"; do [ -n "$pid" ] && { kill -- "-$pid" || kill "$pid"; } 2> /dev/null; done
 }
 trap finish EXIT
 trap 'exit 130' INT
@@ -71,15 +71,38 @@ count() {
         }' "$2"
 }
 
+# within SECONDS COMMAND...: ends what takes longer, after it has said where its threads are.
+within() {
+    local seconds=$1 pid watch status
+    shift
+    setsid "$@" &
+    pid=$!
+    setsid bash -c '
+        sleep "$1"
+        echo "error: not done after $1 s"
+        for process in $(pgrep -s "$2"); do
+            case $(readlink "/proc/$process/exe") in */deps/*) eu-stack -p "$process" ;; esac
+        done
+        kill -KILL -- "-$2"' within "$seconds" "$pid" &
+    watch=$!
+    running=("$pid" "$watch")
+    wait "$pid"
+    status=$?
+    kill -- "-$watch" 2> /dev/null
+    running=()
+    return $status
+}
+
 unit() {
     say "unit tests"
-    $cargo test --workspace --lib --bins --locked --no-fail-fast > "$results/unit.log" 2>&1
+    # Building takes most of it.
+    within 1200 $cargo test --workspace --lib --bins --locked --no-fail-fast > "$results/unit.log" 2>&1
     local status=$?
     grep -E '^(test |error|warning: unused)|panicked|^     Running|^test result' "$results/unit.log" | grep -vE '^test .* ok$'
     [ $status = 0 ] || tail -n 200 "$results/unit.log"
     count unit "$results/unit.log" $status > "$results/unit.tsv"
     say "integration tests of the crates"
-    $cargo test --workspace --exclude shale-tests --test '*' --locked --no-fail-fast > "$results/crates.log" 2>&1
+    within 1200 $cargo test --workspace --exclude shale-tests --test '*' --locked --no-fail-fast > "$results/crates.log" 2>&1
     status=$?
     if ! grep -q 'no test target' "$results/crates.log"; then
         [ $status = 0 ] || tail -n 200 "$results/crates.log"

@@ -9,13 +9,11 @@ impl Fs {
     /// # Errors
     /// `ENOENT`, `ENAMETOOLONG`, or when the store fails.
     pub fn lookup(&self, parent: u64, name: &[u8]) -> Result<Attr, Error> {
-        let inode = match name {
-            b"." => self.namespace().inode(parent)?,
-            b".." => self
-                .namespace()
-                .inode(self.namespace().inode(parent)?.parent)?,
-            _ => self.namespace().lookup(parent, name)?,
+        let seen = match name {
+            b"." => self.store.inode(parent)?,
+            b".." => self.store.inode(self.namespace().inode(parent)?.parent)?,
+            _ => self.store.look_up(parent, name)?,
         };
-        Ok(self.attr(inode))
+        Ok(self.attr(seen))
     }
 }

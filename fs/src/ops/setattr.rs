@@ -62,8 +62,8 @@ impl Fs {
                     if inode.is_dir() {
                         return refused(libc::EISDIR);
                     }
-                    let file = self.store.file(ino)?;
                     let sync = self.policy_of(&inode)?.sync;
+                    let file = self.store.file(ino)?;
                     let result = self.store.truncate(&file, size).and_then(|()| {
                         if sync {
                             self.store.sync(&file)?;
@@ -115,7 +115,6 @@ impl Fs {
                 .xattrs
                 .push((acl::ACCESS.to_vec(), Some(acl.encode())));
         }
-        let inode = self.store.set_attr(ino, &change)?;
-        Ok(self.attr(inode))
+        Ok(self.attr(self.store.set_attr(ino, &change)?))
     }
 }

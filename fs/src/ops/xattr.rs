@@ -203,7 +203,7 @@ impl Fs {
         let totals = if inode.is_dir() {
             self.namespace().rollup(ino)?
         } else {
-            let inode = self.store.overlay(inode.clone());
+            let inode = self.store.inode(ino)?.inode;
             shale_store::index::schema::Rollup {
                 raw: if inode.is_file() { inode.size } else { 0 },
                 stored: inode.stored,
