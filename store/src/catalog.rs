@@ -125,6 +125,15 @@ impl Catalog {
             .map_err(Error::io("create", dir()))?;
         let files = list(&*backing)?;
         let survey = survey(&*backing, &files)?;
+        if let Some(&(last, _)) = files.last() {
+            // A session that was cut short may have left it to the page cache alone. Only the
+            // last file may end in what is not durable.
+            let path = path(last);
+            let synced = backing
+                .open(&path, Access::Read)
+                .and_then(|file| file.sync_data());
+            synced.map_err(Error::io("sync", path))?;
+        }
         let number = files.last().map_or(0, |(number, _)| *number) + 1;
         let state = State {
             number,
@@ -196,12 +205,16 @@ impl Catalog {
         Ok(())
     }
 
-    /// Ends the log durably. A dump that is running is given up.
-    pub(crate) fn close(&self) -> Result<(), Error> {
+    /// Gives up a dump that is running: the engine is going to be closed.
+    pub(crate) fn stop_dumping(&self) {
         self.shared.stop.store(true, Ordering::SeqCst);
         if let Some(thread) = self.dumper.lock().take() {
             let _ = thread.join();
         }
+    }
+
+    /// Ends the log durably, after the last commit of the engine.
+    pub(crate) fn close(&self) -> Result<(), Error> {
         self.flush()?;
         self.shared.sync()
     }
@@ -287,17 +300,37 @@ impl Shared {
         Ok(())
     }
 
+    /// Makes the file durable before another is begun: only the last one may end in something
+    /// that is not.
+    fn end_file(&self, state: &mut State) -> Result<(), Error> {
+        self.flush(state)?;
+        match &state.file {
+            Some(file) if std::mem::take(&mut state.unsynced) => file
+                .sync_data()
+                .map_err(Error::io("sync", path(state.number))),
+            _ => Ok(()),
+        }
+    }
+
     /// Writes everything into a new file and deletes the older ones.
     fn dump(&self, engine: &Embedded) -> Result<(), Error> {
         let number = {
+            // Most of it without keeping commits waiting.
+            let synced = self.sync();
             let mut state = self.state.lock();
-            // What cannot be written to the old file is in the dump anyway.
-            if self.flush(&mut state).is_err() {
-                state.buffer.clear();
-            }
+            let ended = synced.and_then(|()| self.end_file(&mut state));
             state.number += 1;
             state.file = None;
             state.since_dump = 0;
+            // What cannot be written to the old file is in the dump anyway.
+            if let Err(e) = ended {
+                tracing::warn!("the catalogue lacks something until it is renewed: {e}");
+                state.buffer.clear();
+                state.incomplete = true;
+            }
+            if state.incomplete {
+                self.write(&mut state, LACKING, &[])?;
+            }
             state.incomplete = false;
             state.number
         };
@@ -507,4 +540,92 @@ fn replay(mut raw: &[u8], slots: &mut BTreeMap<Vec<u8>, (Version, Option<Version
         raw = rest;
     }
     raw.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use shale_backing::PosixBacking;
+    use shale_backing::faults::{FaultDisk, Left};
+    use shale_index::schema::S_IFREG;
+    use shale_index::{Namespace, NewNode, ROOT};
+
+    use super::*;
+    use crate::{Store, StoreOptions};
+
+    fn create(namespace: &Namespace, name: &str) {
+        let node = NewNode {
+            mode: S_IFREG | 0o644,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            target: Vec::new(),
+            chunk_shift: 20,
+            xattrs: Vec::new(),
+        };
+        namespace.create(ROOT, name.as_bytes(), &node).unwrap();
+    }
+
+    #[test]
+    fn an_orderly_end_leaves_nothing_to_renew() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = StoreOptions {
+            memory: 1 << 20,
+            workers: 1,
+            owner: (0, 0),
+            effort: Effort::Fast,
+            purpose: "test".to_owned(),
+            device: shale_backing::Choice::default(),
+            kernel_cache: true,
+        };
+        for session in 0..3 {
+            let store = Store::open(dir.path(), &options).unwrap();
+            let catalog = store.inner.catalog.as_ref().unwrap();
+            assert!(!catalog.shared.state.lock().incomplete, "{session}");
+            create(store.namespace(), &format!("{session}"));
+            store.shut_down().unwrap();
+        }
+    }
+
+    /// The power goes at each step of writing it anew, while the last commits before that were
+    /// not written yet.
+    #[test]
+    fn a_renewal_that_is_cut_short_is_no_damage() {
+        let work = tempfile::tempdir().unwrap();
+        let mut renewed = false;
+        for step in 1.. {
+            let live = work.path().join(format!("live{step}"));
+            std::fs::create_dir(&live).unwrap();
+            let disk = FaultDisk::new(&live).unwrap();
+            let (engine, _) =
+                Embedded::open(disk.backing(), shale_index::engine::Options::default()).unwrap();
+            let engine = Arc::new(engine);
+            let catalog = Catalog::open(disk.backing(), &engine).unwrap();
+            let namespace = Namespace::open(Arc::clone(&engine) as Arc<dyn Kv>, 1, (0, 0)).unwrap();
+            for name in 0..200 {
+                create(
+                    &namespace,
+                    &format!("a name that fills a sector soon {name}"),
+                );
+            }
+            disk.cut_power_at(disk.changes() + step);
+            let dumped = catalog.shared.dump(&engine);
+            for seed in 0..8 {
+                let after = work.path().join(format!("after{step}-{seed}"));
+                std::fs::create_dir(&after).unwrap();
+                disk.after_power_loss(&after, Left::Some(8 * step + seed))
+                    .unwrap();
+                let recovered = recover(&PosixBacking::new(&after)).unwrap();
+                assert!(
+                    recovered.damaged.is_empty(),
+                    "{step}: {:?}",
+                    recovered.damaged
+                );
+            }
+            if dumped.is_ok() {
+                renewed = true;
+                break;
+            }
+        }
+        assert!(renewed);
+    }
 }

@@ -266,7 +266,7 @@ impl Store {
             let _ = thread.join();
         }
         if let Some(catalog) = &self.inner.catalog {
-            catalog.close()?;
+            catalog.stop_dumping();
         }
         self.inner.frames.packs.roll();
         for (pack, error) in self.inner.frames.packs.sync() {
@@ -274,6 +274,9 @@ impl Store {
         }
         reach(Stage::ShutDownSealed);
         self.inner.namespace.kv().close()?;
+        if let Some(catalog) = &self.inner.catalog {
+            catalog.close()?;
+        }
         reach(Stage::ShutDownClosed);
         synced
     }
