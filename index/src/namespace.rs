@@ -7,6 +7,7 @@ mod attr;
 mod change;
 mod create;
 mod data;
+mod packs;
 mod readdir;
 mod remove;
 mod rename;
@@ -257,21 +258,16 @@ impl Namespace {
             .collect())
     }
 
-    /// Live bytes of every pack.
+    /// Takes back what says that this session is alive. Nothing may be changed afterwards.
     ///
     /// # Errors
     /// When the engine fails.
-    pub fn packs(&self) -> Result<Vec<(u64, u64)>, Error> {
-        let (start, end) = keys::packs();
-        let mut packs = Vec::new();
-        for (key, found) in self.kv.range(&start, &end, usize::MAX)? {
-            let pack = keys::pack_of(&key).ok_or_else(|| damaged(&key))?;
-            packs.push((
-                pack,
-                decode_number(&found.value).ok_or_else(|| damaged(&key))?,
-            ));
-        }
-        Ok(packs)
+    pub fn end_session(&self) -> Result<Version, Error> {
+        let ((), version) = self.transact(|change| {
+            change.txn().delete(keys::session(self.session()));
+            Ok(())
+        })?;
+        Ok(version)
     }
 
     /// Runs `body` as one transaction; again from the start when another process was faster.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 pub(crate) use shale_fs::options::{Defaults, MountOptions, Requested, Unknown};
-pub(crate) use shale_store::fsck::FsckReport;
+pub(crate) use shale_store::fsck::{FsckOptions, FsckReport};
 
 use crate::failure::{Failure, fsck_exit, mount_exit};
 
@@ -63,10 +63,9 @@ impl Unmounter {
 /// Checks a store that is not mounted.
 pub(crate) fn fsck(
     store: &Path,
-    rebuild: bool,
+    options: &FsckOptions,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<FsckReport, Failure> {
-    let options = shale_store::fsck::FsckOptions { rebuild };
-    shale_store::fsck::fsck(store, &options, progress)
+    shale_store::fsck::fsck(store, options, progress)
         .map_err(|error| Failure::new(fsck_exit::OPERATIONAL, error.to_string()))
 }

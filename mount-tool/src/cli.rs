@@ -271,6 +271,7 @@ Exit status, as fsck(8):
 
 Examples:
   shale fsck /lustre/me/store
+  shale fsck --repair /lustre/me/store      write anew what can be made from the rest
   shale fsck --rebuild /lustre/me/store     recover names and contents from the packs";
 
 #[derive(Args, Debug)]
@@ -279,7 +280,11 @@ pub(crate) struct FsckArgs {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Make the index anew from what the packs say
+    /// Write anew what can be made from the rest without loss: the second copy of the index
+    /// (catalogue) and the directories of packs
+    #[arg(long)]
+    pub(crate) repair: bool,
+    /// Make the index anew from what the packs say, and repair the rest
     #[arg(long)]
     pub(crate) rebuild: bool,
     /// Directory that holds the data

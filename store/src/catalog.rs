@@ -12,12 +12,18 @@
 //!     2  part of a dump: single keys in the form of commits
 //!     3  end of the dump: everything older is in this file
 //!     4  nothing: commits before it may be missing, until a dump follows
+//!     5  whose it is: identity of the store (16 bytes), number of the file (8 bytes), begins every
+//!        file; its sequence is a version that the files before it have, durably
 //! contents: per commit a length (4 bytes, little-endian) and the commit as the journal writes it
 //! ```
 //! A dump is taken while commits go on. For each key the highest version wins, whichever part it
-//! is found in.
+//! is found in. A session that ends in order ends its catalogue before its index: from then on the
+//! catalogue has the newest version of the index, or something is wrong with it.
 
-use std::collections::BTreeMap;
+mod read;
+
+pub(crate) use read::{Expected, recover};
+
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -25,18 +31,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use shale_backing::{Access, Backing, BackingFile};
-use shale_codec::{Decoder, Effort, Encoder, FrameKind, FrameMeta, Hint};
-use shale_index::engine::journal::{decode_commit, encode_commit};
-use shale_index::engine::{Change, Commit, Embedded};
-use shale_index::kv::{Kv, Version, Versioned};
+use shale_codec::{Effort, Encoder, FrameKind, FrameMeta, Hint};
+use shale_index::engine::journal::encode_commit;
+use shale_index::engine::{Change, Commit, Embedded, Recovery};
+use shale_index::kv::{Kv, Version};
 
 use crate::Error;
-use crate::pack::{DIR, Scanned, scan_from};
+use crate::pack::DIR;
 
 const COMMITS: u64 = 1;
 const DUMP: u64 = 2;
 const DUMP_END: u64 = 3;
 const LACKING: u64 = 4;
+const IDENTITY: u64 = 5;
 /// At the end of the last file, so many bytes may not have been synced when a session was cut short:
 /// half a second's worth of commits is less.
 const UNSYNCED: u64 = 8 << 20;
@@ -59,6 +66,7 @@ pub(crate) struct Catalog {
 #[derive(Debug)]
 struct Shared {
     backing: Arc<dyn Backing>,
+    store_id: [u8; 16],
     state: Mutex<State>,
     stop: AtomicBool,
 }
@@ -70,12 +78,18 @@ struct State {
     /// Commits not written yet.
     buffer: Vec<u8>,
     newest: Version,
+    /// The newest version that is in a file, and the newest that is durable there; 0 when
+    /// something older is missing.
+    logged: Version,
+    durable: Version,
     unsynced: bool,
     /// Bytes since the last dump, and of that dump.
     since_dump: u64,
     dump: u64,
     /// Something is missing in the log: only a dump makes it whole again.
     incomplete: bool,
+    /// The log itself says so.
+    admitted: bool,
     encoder: Encoder,
 }
 
@@ -84,6 +98,15 @@ impl std::fmt::Debug for State {
         f.debug_struct("State")
             .field("number", &self.number)
             .finish_non_exhaustive()
+    }
+}
+
+impl State {
+    /// Notes that commits are missing in the log.
+    fn lose(&mut self) {
+        self.incomplete = true;
+        self.admitted = false;
+        self.durable = 0;
     }
 }
 
@@ -119,47 +142,31 @@ fn list(backing: &dyn Backing) -> Result<Vec<(u64, u64)>, Error> {
 
 impl Catalog {
     /// Begins a new file and follows the engine from now on.
-    pub(crate) fn open(backing: Arc<dyn Backing>, engine: &Arc<Embedded>) -> Result<Self, Error> {
+    pub(crate) fn open(
+        backing: Arc<dyn Backing>,
+        store_id: [u8; 16],
+        engine: &Arc<Embedded>,
+        recovery: &Recovery,
+    ) -> Result<Self, Error> {
         backing
             .create_dir_all(&dir())
             .map_err(Error::io("create", dir()))?;
         let files = list(&*backing)?;
-        let survey = survey(&*backing, &files)?;
-        if let Some(&(last, _)) = files.last() {
-            // A session that was cut short may have left it to the page cache alone. Only the
-            // last file may end in what is not durable.
-            let path = path(last);
-            let synced = backing
-                .open(&path, Access::Read)
-                .and_then(|file| file.sync_data());
-            synced.map_err(Error::io("sync", path))?;
-        }
-        let number = files.last().map_or(0, |(number, _)| *number) + 1;
-        let state = State {
-            number,
-            file: None,
-            end: 0,
-            buffer: Vec::new(),
-            newest: engine.version(),
-            unsynced: false,
-            since_dump: files.iter().map(|(_, len)| len).sum(),
-            dump: 0,
-            incomplete: survey.lacking || survey.newest < engine.version(),
-            encoder: Encoder::new(),
-        };
-        let shared = Arc::new(Shared {
-            backing,
-            state: Mutex::new(state),
-            stop: AtomicBool::new(false),
-        });
+        let version = engine.version();
+        // After a crash the index may have less than the catalogue, under the same versions.
+        let lacking = !recovery.closed || read::is_lacking(&*backing, store_id, &files, version)?;
+        let number = files.last().map_or(0, |(number, _)| *number);
+        let shared = Arc::new(Shared::new(backing, store_id, number + 1, version));
         {
             let mut state = shared.state.lock();
-            if engine.version() == 0 {
+            state.since_dump = files.iter().map(|(_, len)| len).sum();
+            if version == 0 {
                 shared.write(&mut state, DUMP_END, &[])?;
-                state.incomplete = false;
-            } else if state.incomplete {
+            } else if lacking {
                 // Should this session end before the dump, the next one has to know.
-                shared.write(&mut state, LACKING, &[])?;
+                state.incomplete = true;
+                state.durable = 0;
+                shared.admit(&mut state)?;
             }
         }
         let tapped = Arc::clone(&shared);
@@ -205,22 +212,68 @@ impl Catalog {
         Ok(())
     }
 
-    /// Gives up a dump that is running: the engine is going to be closed.
-    pub(crate) fn stop_dumping(&self) {
+    /// Ends the log durably. A dump that is running is given up.
+    pub(crate) fn close(&self) -> Result<(), Error> {
         self.shared.stop.store(true, Ordering::SeqCst);
         if let Some(thread) = self.dumper.lock().take() {
             let _ = thread.join();
         }
-    }
-
-    /// Ends the log durably, after the last commit of the engine.
-    pub(crate) fn close(&self) -> Result<(), Error> {
-        self.flush()?;
+        {
+            let mut state = self.shared.state.lock();
+            self.shared.flush(&mut state)?;
+            self.shared.admit(&mut state)?;
+        }
         self.shared.sync()
     }
 }
 
+/// Replaces the catalogue of a store that is not in use by what its index says.
+pub(crate) fn renew(
+    backing: &Arc<dyn Backing>,
+    store_id: [u8; 16],
+    engine: &Embedded,
+) -> Result<(), Error> {
+    backing
+        .create_dir_all(&dir())
+        .map_err(Error::io("create", dir()))?;
+    let number = list(&**backing)?.last().map_or(0, |(number, _)| *number);
+    Shared::new(Arc::clone(backing), store_id, number, engine.version()).dump(engine)
+}
+
 impl Shared {
+    fn new(backing: Arc<dyn Backing>, store_id: [u8; 16], number: u64, version: Version) -> Self {
+        let state = State {
+            number,
+            file: None,
+            end: 0,
+            buffer: Vec::new(),
+            newest: version,
+            logged: version,
+            durable: version,
+            unsynced: false,
+            since_dump: 0,
+            dump: 0,
+            incomplete: false,
+            admitted: false,
+            encoder: Encoder::new(),
+        };
+        Self {
+            backing,
+            store_id,
+            state: Mutex::new(state),
+            stop: AtomicBool::new(false),
+        }
+    }
+
+    /// Says in the log that something is missing in it, if that is so.
+    fn admit(&self, state: &mut State) -> Result<(), Error> {
+        if state.incomplete && !state.admitted {
+            self.write(state, LACKING, &[])?;
+            state.admitted = true;
+        }
+        Ok(())
+    }
+
     /// Takes a commit; called by the engine in the order of versions.
     fn record(&self, commit: &Commit) {
         let mut state = self.state.lock();
@@ -231,7 +284,7 @@ impl Shared {
         {
             tracing::warn!("the catalogue falls behind and will be renewed: {e}");
             state.buffer.clear();
-            state.incomplete = true;
+            state.lose();
         }
     }
 
@@ -239,36 +292,55 @@ impl Shared {
         if state.buffer.is_empty() {
             return Ok(());
         }
+        self.admit(state)?;
         let buffer = std::mem::take(&mut state.buffer);
         let written = self.write(state, COMMITS, &buffer);
         if written.is_err() {
             state.buffer = buffer;
+        } else {
+            state.logged = state.newest;
         }
         written
     }
 
+    /// Appends a frame; the first one of a file says whose it is.
     fn write(&self, state: &mut State, holds: u64, raw: &[u8]) -> Result<(), Error> {
-        let file = match &state.file {
-            Some(file) => Arc::clone(file),
-            None => {
-                let path = path(state.number);
-                let file = self
-                    .backing
-                    .open(&path, Access::CreateNew)
-                    .map_err(Error::io("create", &path))?;
-                self.backing
-                    .sync_dir(&dir())
-                    .map_err(Error::io("sync", dir()))?;
-                state.file = Some(Arc::clone(&file));
-                state.end = 0;
-                file
-            }
+        if state.file.is_none() {
+            let path = path(state.number);
+            let file = self
+                .backing
+                .open(&path, Access::CreateNew)
+                .map_err(Error::io("create", &path))?;
+            self.backing
+                .sync_dir(&dir())
+                .map_err(Error::io("sync", dir()))?;
+            state.file = Some(file);
+            state.end = 0;
+        }
+        if state.end == 0 {
+            let identity = read::encode_identity(self.store_id, state.number);
+            let durable = state.durable;
+            self.append(state, IDENTITY, durable, &identity)?;
+        }
+        let newest = state.newest;
+        self.append(state, holds, newest, raw)
+    }
+
+    fn append(
+        &self,
+        state: &mut State,
+        holds: u64,
+        sequence: Version,
+        raw: &[u8],
+    ) -> Result<(), Error> {
+        let Some(file) = state.file.clone() else {
+            return Ok(());
         };
         let meta = FrameMeta {
             kind: FrameKind::Catalog,
             inode: 0,
             offset: holds,
-            sequence: state.newest,
+            sequence,
         };
         let mut frame = Vec::new();
         state
@@ -283,61 +355,52 @@ impl Shared {
     }
 
     fn sync(&self) -> Result<(), Error> {
-        let file = {
+        let (file, logged) = {
             let mut state = self.state.lock();
             if !std::mem::take(&mut state.unsynced) {
                 return Ok(());
             }
-            state.file.clone()
+            (state.file.clone(), state.logged)
         };
-        if let Some(file) = file
-            && let Err(e) = file.sync_data()
-        {
-            let mut state = self.state.lock();
-            state.incomplete = true;
+        let synced = file.map_or(Ok(()), |file| file.sync_data());
+        let mut state = self.state.lock();
+        if let Err(e) = synced {
+            state.lose();
             return Err(Error::io("sync", path(state.number))(e));
+        }
+        if !state.incomplete {
+            state.durable = logged;
         }
         Ok(())
     }
 
-    /// Makes the file durable before another is begun: only the last one may end in something
-    /// that is not.
-    fn end_file(&self, state: &mut State) -> Result<(), Error> {
-        self.flush(state)?;
-        match &state.file {
-            Some(file) if std::mem::take(&mut state.unsynced) => file
-                .sync_data()
-                .map_err(Error::io("sync", path(state.number))),
-            _ => Ok(()),
-        }
-    }
-
     /// Writes everything into a new file and deletes the older ones.
     fn dump(&self, engine: &Embedded) -> Result<(), Error> {
-        let number = {
-            // Most of it without keeping commits waiting.
-            let synced = self.sync();
+        let (number, before, whole, old) = {
             let mut state = self.state.lock();
-            let ended = synced.and_then(|()| self.end_file(&mut state));
-            state.number += 1;
-            state.file = None;
-            state.since_dump = 0;
-            // What cannot be written to the old file is in the dump anyway.
-            if let Err(e) = ended {
-                tracing::warn!("the catalogue lacks something until it is renewed: {e}");
+            // What cannot be written to the old file is in the dump anyway, but until that is
+            // whole, the log must not be taken for it.
+            if self.flush(&mut state).is_err() {
                 state.buffer.clear();
-                state.incomplete = true;
+                state.lose();
             }
-            if state.incomplete {
-                self.write(&mut state, LACKING, &[])?;
-            }
-            state.incomplete = false;
-            state.number
+            state.number += 1;
+            let old = state.file.take();
+            state.admitted = false;
+            self.admit(&mut state)?;
+            let whole = !std::mem::take(&mut state.incomplete);
+            let before = std::mem::take(&mut state.since_dump);
+            (state.number, before, whole, old)
         };
+        if let Some(Err(_)) = old.map(|old| old.sync_data()) {
+            self.state.lock().lose();
+        }
         let dumped = self.dump_pairs(engine);
         let mut state = self.state.lock();
         if let Err(e) = dumped {
-            state.incomplete = true;
+            // The files before are still there; the next dump is due as soon as this one was.
+            state.since_dump += before;
+            state.incomplete |= !whole;
             return Err(e);
         }
         self.write(&mut state, DUMP_END, &[])?;
@@ -397,193 +460,64 @@ fn push(out: &mut Vec<u8>, commit: &Commit) {
     out.extend_from_slice(&bytes);
 }
 
-/// What the headers of a catalogue's frames say.
-#[derive(Debug, Default)]
-struct Survey {
-    /// The newest version in the last file that has any.
-    newest: Version,
-    /// Something is damaged, or known to be missing since the last dump.
-    lacking: bool,
-}
-
-fn survey(backing: &dyn Backing, files: &[(u64, u64)]) -> Result<Survey, Error> {
-    let mut survey = Survey::default();
-    let last = files.last().map(|&(number, _)| number);
-    for &(number, len) in files {
-        let path = path(number);
-        let file = backing
-            .open(&path, Access::Read)
-            .map_err(Error::io("open", &path))?;
-        let mut newest = None;
-        let mut gap = false;
-        let mut fresh = Vec::new();
-        scan_from(&*file, 0, |found| match found {
-            Scanned::Frame { at, header } => {
-                if last == Some(number) && at + UNSYNCED >= len {
-                    fresh.push((at, header.frame_len));
-                }
-                newest = newest.max(Some(header.meta.sequence));
-                match header.meta.offset {
-                    DUMP_END => survey.lacking = false,
-                    LACKING => survey.lacking = true,
-                    _ => {}
-                }
-            }
-            Scanned::Gap { .. } => gap = true,
-        })
-        .map_err(Error::io("read", &path))?;
-        survey.newest = newest.unwrap_or(survey.newest);
-        survey.lacking |= gap || !fresh.iter().all(|&(at, len)| is_whole(&*file, at, len));
-    }
-    Ok(survey)
-}
-
-/// Whether all of a frame is what was written, not only its header.
-fn is_whole(file: &dyn BackingFile, at: u64, len: u32) -> bool {
-    let mut frame = vec![0; len as usize];
-    let mut raw = Vec::new();
-    file.read_exact_at(&mut frame, at).is_ok() && Decoder::new().decode(&frame, &mut raw).is_ok()
-}
-
-/// What a catalogue holds.
-#[derive(Debug, Default)]
-pub(crate) struct Recovered {
-    /// Live keys.
-    pub(crate) pairs: BTreeMap<Vec<u8>, Versioned>,
-    /// The version after the newest one seen.
-    pub(crate) next: Version,
-    /// Whether a whole dump was found below the log.
-    pub(crate) complete: bool,
-    /// Frames that could not be read.
-    pub(crate) damaged: Vec<String>,
-    /// The same where a crash may have left them, and where the log says so itself.
-    pub(crate) torn: Vec<String>,
-}
-
-/// Reads the catalogue of a store.
-pub(crate) fn recover(backing: &dyn Backing) -> Result<Recovered, Error> {
-    let mut recovered = Recovered {
-        next: 1,
-        ..Recovered::default()
-    };
-    let mut slots: BTreeMap<Vec<u8>, (Version, Option<Versioned>)> = BTreeMap::new();
-    let files = list(backing)?;
-    let last = files.last().map(|&(number, _)| number);
-    for (number, _) in files {
-        let path = path(number);
-        let file = backing
-            .open(&path, Access::Read)
-            .map_err(Error::io("open", &path))?;
-        let whole = file.len().map_err(Error::io("measure", &path))?;
-        let fresh = |at: u64| last == Some(number) && at + UNSYNCED >= whole;
-        let mut frames = Vec::new();
-        scan_from(&*file, 0, |found| match found {
-            Scanned::Frame { at, header } => frames.push((at, header)),
-            Scanned::Gap { at, len } => {
-                let what = format!("{}: {len} bytes at {at}", path.display());
-                if at + len == whole || fresh(at) {
-                    recovered.torn.push(what);
-                } else {
-                    recovered.damaged.push(what);
-                }
-            }
-        })
-        .map_err(Error::io("read", &path))?;
-        for (at, header) in frames {
-            let mut frame = vec![0; header.frame_len as usize];
-            file.read_exact_at(&mut frame, at)
-                .map_err(Error::io("read", &path))?;
-            let mut raw = Vec::new();
-            if Decoder::new().decode(&frame, &mut raw).is_err() || !replay(&raw, &mut slots) {
-                let what = format!("{}: frame at {at}", path.display());
-                if fresh(at) {
-                    recovered.torn.push(what);
-                } else {
-                    recovered.damaged.push(what);
-                }
-                continue;
-            }
-            recovered.next = recovered.next.max(header.meta.sequence.saturating_add(1));
-            match header.meta.offset {
-                DUMP_END => recovered.complete = true,
-                LACKING => {
-                    recovered.complete = false;
-                    recovered.torn.append(&mut recovered.damaged);
-                }
-                _ => {}
-            }
-        }
-    }
-    recovered.pairs = slots
-        .into_iter()
-        .filter_map(|(key, (_, value))| Some((key, value?)))
-        .collect();
-    Ok(recovered)
-}
-
-fn replay(mut raw: &[u8], slots: &mut BTreeMap<Vec<u8>, (Version, Option<Versioned>)>) -> bool {
-    while let Some((len, rest)) = raw.split_first_chunk::<4>() {
-        let Some((bytes, rest)) = rest.split_at_checked(u32::from_le_bytes(*len) as usize) else {
-            return false;
-        };
-        let Ok(commit) = decode_commit(bytes) else {
-            return false;
-        };
-        for change in commit.changes {
-            // Keys under a lease went with the process that held it.
-            let value = change.value.filter(|_| !change.leased);
-            let slot = slots.entry(change.key).or_insert((0, None));
-            if commit.version >= slot.0 {
-                *slot = (commit.version, value);
-            }
-        }
-        raw = rest;
-    }
-    raw.is_empty()
-}
-
 #[cfg(test)]
 mod tests {
-    use shale_backing::PosixBacking;
+    use std::fs;
+
     use shale_backing::faults::{FaultDisk, Left};
-    use shale_index::schema::S_IFREG;
+    use shale_backing::{Choice, PosixBacking};
     use shale_index::{Namespace, NewNode, ROOT};
 
     use super::*;
+    use crate::fsck::{FsckOptions, fsck};
     use crate::{Store, StoreOptions};
 
     fn create(namespace: &Namespace, name: &str) {
         let node = NewNode {
-            mode: S_IFREG | 0o644,
+            mode: 0o100_644,
             uid: 0,
             gid: 0,
             rdev: 0,
             target: Vec::new(),
-            chunk_shift: 20,
+            chunk_shift: 16,
             xattrs: Vec::new(),
         };
         namespace.create(ROOT, name.as_bytes(), &node).unwrap();
     }
 
-    #[test]
-    fn an_orderly_end_leaves_nothing_to_renew() {
-        let dir = tempfile::tempdir().unwrap();
+    fn session(store: &Path, name: &str) {
         let options = StoreOptions {
             memory: 1 << 20,
             workers: 1,
             owner: (0, 0),
             effort: Effort::Fast,
             purpose: "test".to_owned(),
-            device: shale_backing::Choice::default(),
+            device: Choice::default(),
             kernel_cache: true,
         };
-        for session in 0..3 {
-            let store = Store::open(dir.path(), &options).unwrap();
-            let catalog = store.inner.catalog.as_ref().unwrap();
-            assert!(!catalog.shared.state.lock().incomplete, "{session}");
-            create(store.namespace(), &format!("{session}"));
-            store.shut_down().unwrap();
-        }
+        let store = Store::open(store, &options).unwrap();
+        create(store.namespace(), name);
+        store.shut_down().unwrap();
+    }
+
+    fn files(store: &Path) -> Vec<PathBuf> {
+        let mut files: Vec<_> = fs::read_dir(store.join(dir()))
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect();
+        files.sort();
+        files
+    }
+
+    fn problems(store: &Path, repair: bool) -> Vec<String> {
+        let options = FsckOptions {
+            repair,
+            ..FsckOptions::default()
+        };
+        let report = fsck(store, &options, &mut |_, _| {}).unwrap();
+        let problems = report.problems.into_iter();
+        assert!(problems.clone().all(|problem| problem.repaired == repair));
+        problems.map(|problem| problem.what).collect()
     }
 
     /// The power goes at each step of writing it anew, while the last commits before that were
@@ -594,12 +528,12 @@ mod tests {
         let mut renewed = false;
         for step in 1.. {
             let live = work.path().join(format!("live{step}"));
-            std::fs::create_dir(&live).unwrap();
+            fs::create_dir(&live).unwrap();
             let disk = FaultDisk::new(&live).unwrap();
-            let (engine, _) =
-                Embedded::open(disk.backing(), shale_index::engine::Options::default()).unwrap();
+            let options = shale_index::engine::Options::default();
+            let (engine, recovery) = Embedded::open(disk.backing(), options).unwrap();
             let engine = Arc::new(engine);
-            let catalog = Catalog::open(disk.backing(), &engine).unwrap();
+            let catalog = Catalog::open(disk.backing(), [7; 16], &engine, &recovery).unwrap();
             let namespace = Namespace::open(Arc::clone(&engine) as Arc<dyn Kv>, 1, (0, 0)).unwrap();
             for name in 0..200 {
                 create(
@@ -611,10 +545,14 @@ mod tests {
             let dumped = catalog.shared.dump(&engine);
             for seed in 0..8 {
                 let after = work.path().join(format!("after{step}-{seed}"));
-                std::fs::create_dir(&after).unwrap();
+                fs::create_dir(&after).unwrap();
                 disk.after_power_loss(&after, Left::Some(8 * step + seed))
                     .unwrap();
-                let recovered = recover(&PosixBacking::new(&after)).unwrap();
+                let expected = Expected {
+                    store_id: [7; 16],
+                    version: None,
+                };
+                let recovered = recover(&PosixBacking::new(&after), expected).unwrap();
                 assert!(
                     recovered.damaged.is_empty(),
                     "{step}: {:?}",
@@ -627,5 +565,39 @@ mod tests {
             }
         }
         assert!(renewed);
+    }
+
+    #[test]
+    fn sessions_that_end_in_order_need_no_dump() {
+        let dir = tempfile::tempdir().unwrap();
+        for (count, name) in ["a", "b", "c"].iter().enumerate() {
+            session(dir.path(), name);
+            assert_eq!(files(dir.path()).len(), count + 1);
+        }
+        assert_eq!(problems(dir.path(), false), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_file_that_is_missing_or_older_is_noticed_wherever_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in ["a", "b", "c"] {
+            session(dir.path(), name);
+        }
+        for file in files(dir.path()) {
+            let whole = fs::read(&file).unwrap();
+            let header = shale_codec::parse_header(&whole).unwrap();
+            // As it was when nothing but its beginning had been written.
+            fs::write(&file, &whole[..header.frame_len as usize]).unwrap();
+            let older = problems(dir.path(), false);
+            assert!(!older.is_empty(), "{} is older", file.display());
+            fs::remove_file(&file).unwrap();
+            let missing = problems(dir.path(), false);
+            assert!(!missing.is_empty(), "{} is missing", file.display());
+            fs::write(&file, whole).unwrap();
+        }
+        fs::remove_file(&files(dir.path())[1]).unwrap();
+        assert_eq!(problems(dir.path(), true).len(), 1);
+        assert_eq!(problems(dir.path(), false), Vec::<String>::new());
+        assert_eq!(files(dir.path()).len(), 1);
     }
 }

@@ -2,6 +2,7 @@
 
 mod check;
 mod rebuild;
+mod repair;
 mod tally;
 
 use std::path::Path;
@@ -17,7 +18,10 @@ use crate::superblock::Superblock;
 /// What to do.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FsckOptions {
-    /// Make the index anew from what is in the packs.
+    /// Write anew what can be made from the rest without loss: directories of packs, the
+    /// catalogue.
+    pub repair: bool,
+    /// Make the index anew from what is in the packs; repairs the rest as well.
     pub rebuild: bool,
 }
 
@@ -64,12 +68,23 @@ impl FsckReport {
     }
 
     fn repaired(&mut self, what: impl Into<String>) {
+        self.harmless(what, true);
+    }
+
+    /// Adds something through which no data is lost, and that has perhaps been put right.
+    fn harmless(&mut self, what: impl Into<String>, repaired: bool) {
         self.problems.push(Problem {
             what: what.into(),
             file: None,
             offset: None,
-            repaired: true,
+            repaired,
         });
+    }
+
+    /// Whether something is wrong with the index itself.
+    fn accuses_index(&self) -> bool {
+        let left = |problem: &Problem| !problem.repaired && problem.file.is_none();
+        self.problems.iter().any(left)
     }
 }
 
@@ -99,7 +114,8 @@ pub fn fsck(
     if options.rebuild {
         rebuild::rebuild(&backing, &mut report)?;
     }
-    check::check(&backing, &mut report, progress)?;
+    let repair = options.repair || options.rebuild;
+    check::check(&backing, repair, &mut report, progress)?;
     Ok(report)
 }
 

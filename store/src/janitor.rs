@@ -32,8 +32,19 @@ impl Inner {
         if let Some(catalog) = &self.catalog {
             catalog.maintain()?;
         }
+        self.note_sealed()?;
         self.purge_orphans()?;
         self.delete_dead_packs()?;
+        Ok(())
+    }
+
+    /// Tells the index which packs have a directory from now on. One that is forgotten here is
+    /// as good, only nobody misses its directory.
+    pub(crate) fn note_sealed(&self) -> Result<(), Error> {
+        let sealed = self.frames.packs.take_sealed();
+        if !sealed.is_empty() {
+            self.namespace.note_sealed(&sealed)?;
+        }
         Ok(())
     }
 
@@ -140,7 +151,7 @@ impl Inner {
             source,
         };
         let entries = match read_directory(&*file, pack).map_err(failed)? {
-            Some(entries) => entries,
+            Some(directory) => directory.entries,
             None => scan_entries(&*file).map_err(failed)?,
         };
         let inodes: BTreeSet<u64> = entries

@@ -15,7 +15,7 @@ mod scan;
 mod writer;
 
 pub use format::{DirectoryEntry, PackId};
-pub(crate) use format::{HEADER_LEN, decode_header, read_directory};
+pub(crate) use format::{HEADER_LEN, decode_header, encode_footer, read_directory};
 pub(crate) use scan::{Scanned, scan, scan_from};
 pub(crate) use writer::{Appended, Lane};
 
@@ -156,6 +156,11 @@ impl Packs {
     /// Ends the pack that is being appended to; the next append begins another.
     pub(crate) fn roll(&self) {
         self.writer.roll();
+    }
+
+    /// Packs sealed since the last call, each with the place of its directory.
+    pub(crate) fn take_sealed(&self) -> Vec<(u64, u64)> {
+        self.writer.take_sealed()
     }
 
     /// Reads a whole frame as it is stored.

@@ -118,7 +118,7 @@ impl Store {
             .map_err(|error| unreadable_index(backing.root(), error))?;
         tracing::info!(?recovery, "index opened");
         let engine = Arc::new(engine);
-        let catalog = Catalog::open(Arc::clone(&backing), &engine)?;
+        let catalog = Catalog::open(Arc::clone(&backing), superblock.id, &engine, &recovery)?;
         Self::with_engine(backing, engine, superblock, options, Some(catalog))
     }
 
@@ -154,6 +154,12 @@ impl Store {
                     "{} is newer than the index and is left alone; run `shale fsck` on the store",
                     PackId(id).path().display()
                 );
+            }
+        }
+        for (id, _) in namespace.sealed_packs()? {
+            if on_disk.binary_search_by_key(&id, |&(id, _)| id).is_err() {
+                // Deleted just before its session died: to be forgotten like others.
+                packs.condemn(id);
             }
         }
         let total = backing
@@ -265,18 +271,20 @@ impl Store {
         for thread in std::mem::take(&mut *self.threads.lock()) {
             let _ = thread.join();
         }
-        if let Some(catalog) = &self.inner.catalog {
-            catalog.stop_dumping();
-        }
         self.inner.frames.packs.roll();
         for (pack, error) in self.inner.frames.packs.sync() {
             tracing::warn!("pack {pack:x} could not be sealed: {error}");
         }
         reach(Stage::ShutDownSealed);
-        self.inner.namespace.kv().close()?;
+        if let Err(e) = self.inner.note_sealed() {
+            tracing::warn!("the index does not know which packs are sealed: {e}");
+        }
+        // The last commit: when the index is closed, the catalogue has everything.
+        self.inner.namespace.end_session()?;
         if let Some(catalog) = &self.inner.catalog {
             catalog.close()?;
         }
+        self.inner.namespace.kv().close()?;
         reach(Stage::ShutDownClosed);
         synced
     }

@@ -219,7 +219,10 @@ mod tests {
             unknown,
             Err(Error::UnknownFormat { version: 3, .. })
         ));
-        let options = crate::fsck::FsckOptions { rebuild: true };
+        let options = crate::fsck::FsckOptions {
+            rebuild: true,
+            ..crate::fsck::FsckOptions::default()
+        };
         let refused = crate::fsck::fsck(dir.path(), &options, &mut |_, _| {});
         assert!(matches!(refused, Err(Error::UnknownFormat { .. })));
         assert_eq!(std::fs::read(&path).unwrap(), bytes);

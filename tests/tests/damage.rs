@@ -8,8 +8,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use shale_tests::{
-    Case, Cmd, Entry, Mount, Need, Outcome, Rng, Sample, Suite, ensure, ensure_eq, note, read_tree,
-    same_trees, seed,
+    Case, Cmd, Entry, Failure, Mount, Need, Outcome, Rng, Sample, Suite, ensure, ensure_eq, note,
+    read_tree, same_trees, seed,
 };
 
 fn main() -> ExitCode {
@@ -23,6 +23,10 @@ fn main() -> ExitCode {
         .test(
             "fsck_rebuild_recovers_names_and_contents_from_packs",
             rebuild_from_packs,
+        )
+        .test(
+            "fsck_repair_makes_the_directory_of_a_pack_and_the_catalogue_again",
+            repair,
         )
         .test("flipped_bytes_in_packs_are_never_served", flipped_packs)
         .run()
@@ -253,6 +257,48 @@ fn rebuild_from_packs(case: &Case) -> Outcome {
     fs::write(aged.mount.path().join("probe"), b"probe")?;
     aged.mount.unmount()?;
     aged.mount.fsck_is_clean()
+}
+
+fn repair(case: &Case) -> Outcome {
+    let mut aged = Aged::new(case)?;
+    let packs = aged.files(&aged.mount.store().join("packs"))?;
+    let is_catalogue = |path: &Path| path.to_string_lossy().contains("/catalog/");
+    let damage = [
+        (
+            "directory",
+            packs.iter().find(|(path, _)| !is_catalogue(path)),
+        ),
+        (
+            "catalogue",
+            packs.iter().find(|(path, _)| is_catalogue(path)),
+        ),
+    ];
+    for (what, place) in damage {
+        let (path, size) = place.ok_or_else(|| Failure::new(format!("there is no {what}")))?;
+        aged.restore()?;
+        // The last byte of a pack is one of its trailer.
+        flip(path, size - 1, 1)?;
+        let found = aged.mount.fsck(&["--json"])?.status_is(4)?;
+        let repaired = aged.mount.fsck(&["--json", "--repair"])?.status_is(1)?;
+        for (finished, done) in [(found, false), (repaired, true)] {
+            let report: serde_json::Value = serde_json::from_str(&finished.text())
+                .map_err(|e| Failure::new(format!("{e}: {}", finished.describe())))?;
+            let problems = report["problems"].as_array().map_or(&[][..], |list| list);
+            ensure!(!problems.is_empty(), "no problems in {report}");
+            for problem in problems {
+                let text = problem["what"].as_str().unwrap_or_default();
+                ensure!(
+                    text.contains(what) && text.contains("no data is lost"),
+                    "{text}"
+                );
+                ensure_eq!(text.contains("--repair"), !done, "advice in {text}");
+                ensure_eq!(problem["repaired"], done, "state of {text}");
+            }
+        }
+        aged.mount.fsck_is_clean()?;
+        aged.serves_everything(&format!("a repaired {what}"))?;
+    }
+    Ok(())
 }
 
 fn flipped_packs(case: &Case) -> Outcome {

@@ -33,8 +33,17 @@ fn main() -> ExitCode {
             "a_rebuild_from_a_spoiled_catalogue_loses_nothing_that_is_in_it",
             spoiled_catalogue,
         )
+        .test(
+            "a_rebuild_does_not_believe_the_catalogue_of_another_store",
+            foreign_catalogue,
+        )
         .run()
 }
+
+const REBUILD: FsckOptions = FsckOptions {
+    repair: false,
+    rebuild: true,
+};
 
 /// Panics of any thread: those behind are caught, and must not happen all the same.
 static PANICS: AtomicU64 = AtomicU64::new(0);
@@ -111,7 +120,7 @@ fn spoiled_catalogue(case: &Case) -> Outcome {
         let path = harmed.join(&place.file);
         let bytes = fs::read(&path)?;
         fs::write(&path, [&bytes[..], &noise].concat())?;
-        let rebuilt = fsck(&harmed, &FsckOptions { rebuild: true }, &mut |_, _| {});
+        let rebuilt = fsck(&harmed, &REBUILD, &mut |_, _| {});
         ensure!(rebuilt.is_ok(), "it cannot be rebuilt");
         let found = specimen::read(&harmed, specimen.contents())?;
         let found = found.ok_or_else(|| Failure::new("it does not open"))?;
@@ -119,13 +128,35 @@ fn spoiled_catalogue(case: &Case) -> Outcome {
             ensure!(found == Found::Same, "{name} is {found:?}");
         }
         let report = fsck(&harmed, &FsckOptions::default(), &mut |_, _| {});
-        let problems = report.map(|r| r.problems);
-        let index = problems
-            .iter()
-            .flatten()
-            .find(|p| !p.what.contains("catalogue"));
-        ensure!(index.is_none(), "{index:?}");
+        let problems = report.map(|r| r.problems).unwrap_or_default();
+        ensure!(problems.is_empty(), "{problems:?}");
     }
+    Ok(())
+}
+
+/// The index is gone, and the catalogue has been replaced by that of another store.
+fn foreign_catalogue(case: &Case) -> Outcome {
+    let specimen = Specimen::new(&case.work().join("made"))?;
+    let harmed = case.work().join("harmed");
+    copy_dir(specimen.now(), &harmed)?;
+    fs::remove_dir_all(harmed.join("index"))?;
+    fs::remove_dir_all(harmed.join("packs/catalog"))?;
+    copy_dir(
+        &specimen.stranger().join("packs/catalog"),
+        &harmed.join("packs/catalog"),
+    )?;
+    let report = fsck(&harmed, &REBUILD, &mut |_, _| {});
+    let report = report.map_err(|e| Failure::new(format!("it cannot be rebuilt: {e}")))?;
+    ensure!(
+        report
+            .problems
+            .iter()
+            .any(|problem| problem.what.contains("belongs to another store")),
+        "{:?}",
+        report.problems
+    );
+    let names = specimen::names(&harmed)?;
+    ensure!(names == ["lost+found"], "{names:?}");
     Ok(())
 }
 
@@ -152,6 +183,10 @@ fn examine(store: &Path, contents: &Contents, class: Class, harm: Harm) -> Outco
         .filter_map(|problem| problem.file.as_ref())
         .map(|file| file.trim_start_matches('/').to_owned())
         .collect();
+    if class.is_mendable() {
+        ensure!(!clean, "fsck does not notice it");
+        mend(store, contents)?;
+    }
     let Some(found) = specimen::read(store, contents)? else {
         ensure!(!clean, "the store does not open, but fsck finds it clean");
         rebuild(store, contents, class)?;
@@ -178,6 +213,10 @@ fn examine(store: &Path, contents: &Contents, class: Class, harm: Harm) -> Outco
     if bad.is_empty() {
         return Ok(Verdict::Noticed);
     }
+    ensure!(
+        !class.is_mendable(),
+        "{bad:?} suffer from damage to {class:?}"
+    );
     ensure!(!clean, "{bad:?} cannot be read, but fsck finds nothing");
     for name in &bad {
         let gone = found[*name] == Found::Missing;
@@ -189,11 +228,36 @@ fn examine(store: &Path, contents: &Contents, class: Class, harm: Harm) -> Outco
     Ok(Verdict::Reported)
 }
 
+/// `fsck --repair` puts right what can be made from the rest, for good and without a loss.
+fn mend(store: &Path, contents: &Contents) -> Outcome {
+    let mended = store.with_extension("mended");
+    if mended.exists() {
+        fs::remove_dir_all(&mended)?;
+    }
+    copy_dir(store, &mended)?;
+    let options = FsckOptions {
+        repair: true,
+        ..FsckOptions::default()
+    };
+    let problems = |options: &FsckOptions| {
+        fsck(&mended, options, &mut |_, _| {})
+            .map(|report| report.problems)
+            .map_err(|e| Failure::new(format!("it cannot be checked: {e}")))
+    };
+    let repaired = problems(&options)?;
+    let left = repaired.iter().find(|problem| !problem.repaired);
+    ensure!(left.is_none(), "{left:?} is not repaired");
+    let left = problems(&FsckOptions::default())?;
+    ensure!(left.is_empty(), "after a repair: {left:?}");
+    // The repaired parts alone are enough.
+    fs::remove_dir_all(mended.join("index"))?;
+    rebuild(&mended, contents, Class::Journal)
+}
+
 /// What `fsck --rebuild` brings back of a store that does not open is right, and it is everything
 /// if packs and catalogue are whole.
 fn rebuild(store: &Path, contents: &Contents, class: Class) -> Outcome {
-    let options = FsckOptions { rebuild: true };
-    let rebuilt = fsck(store, &options, &mut |_, _| {});
+    let rebuilt = fsck(store, &REBUILD, &mut |_, _| {});
     if let Err(e) = rebuilt {
         ensure!(!class.is_spare(), "it cannot be rebuilt: {e}");
         return Ok(());

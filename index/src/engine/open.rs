@@ -58,6 +58,7 @@ pub(crate) fn open(
         rebuilt: state.rebuilt,
         damaged_history: state.replay.damaged_history.clone(),
         leases_ended: 0,
+        closed: state.replay.closed && state.replay.torn == 0,
     };
     if recovery.torn_bytes > 0 {
         tracing::warn!(

@@ -128,4 +128,6 @@ pub struct Recovery {
     pub damaged_history: Option<String>,
     /// Keys removed because the process that held their lease is gone.
     pub leases_ended: usize,
+    /// The last session ended in order, and no commit has been made since.
+    pub closed: bool,
 }

@@ -89,18 +89,6 @@ impl Namespace {
         })?;
         Ok(version)
     }
-
-    /// Forgets the counter of a pack that has been deleted.
-    ///
-    /// # Errors
-    /// When the engine fails.
-    pub fn forget_pack(&self, pack: u64) -> Result<Version, Error> {
-        let ((), version) = self.transact(|change| {
-            change.txn().delete(keys::pack(pack));
-            Ok(())
-        })?;
-        Ok(version)
-    }
 }
 
 impl Change<'_> {

@@ -8,6 +8,7 @@
 //! n name                       counters
 //! o ino:8                      orphan: no name left, to be freed when nobody has it open
 //! p pack:8 slot:2              live bytes of a pack
+//! q pack:8                     pack that is sealed: where its directory begins
 //! r dir:8 slot:2               roll-up of everything below a directory
 //! s session:8                  session, under its lease
 //! t ino:8                      loose file: to be settled
@@ -248,6 +249,27 @@ pub fn packs() -> KeyRange {
 pub fn pack_of(key: &[u8]) -> Option<u64> {
     key.strip_prefix(b"p")?
         .get(..8)?
+        .try_into()
+        .ok()
+        .map(u64::from_be_bytes)
+}
+
+/// A sealed pack.
+#[must_use]
+pub fn sealed(pack: u64) -> Vec<u8> {
+    tagged(b'q', &[&pack.to_be_bytes()])
+}
+
+/// All sealed packs.
+#[must_use]
+pub fn all_sealed() -> KeyRange {
+    below(vec![b'q'])
+}
+
+/// The pack in the key of a sealed pack.
+#[must_use]
+pub fn sealed_of(key: &[u8]) -> Option<u64> {
+    key.strip_prefix(b"q")?
         .try_into()
         .ok()
         .map(u64::from_be_bytes)

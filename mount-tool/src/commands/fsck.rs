@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
-use crate::backend::{self, FsckReport, store_files};
+use crate::backend::{self, FsckOptions, FsckReport, store_files};
 use crate::cli::FsckArgs;
 use crate::failure::{Failure, fsck_exit};
 use crate::report::{self, printable};
@@ -15,7 +15,11 @@ pub(crate) fn run(args: &FsckArgs) -> Result<ExitCode, Failure> {
     check_place(&args.store, args.rebuild)?;
     let report = {
         let mut progress = Progress::of("checking");
-        backend::fsck(&args.store, args.rebuild, &mut |done, total| {
+        let options = FsckOptions {
+            repair: args.repair,
+            rebuild: args.rebuild,
+        };
+        backend::fsck(&args.store, &options, &mut |done, total| {
             progress.update(done, total)
         })?
     };

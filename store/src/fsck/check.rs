@@ -11,12 +11,12 @@ use shale_index::extent::{FramePart, Place, TilePart};
 use shale_index::schema::Phase;
 
 use super::tally::Tally;
-use super::{FsckReport, Problem};
+use super::{FsckReport, Problem, repair};
 use crate::Error;
-use crate::catalog;
+use crate::catalog::{self, Expected};
 use crate::frames::Frames;
 use crate::map::Visited;
-use crate::pack::{self, HEADER_LEN, PackId, Packs, decode_header};
+use crate::pack::{self, HEADER_LEN, PackId, Packs, decode_header, read_directory};
 use crate::superblock::Superblock;
 
 /// Decoded frames kept while checking.
@@ -24,6 +24,7 @@ const CACHE: u64 = 64 << 20;
 
 pub(super) fn check(
     backing: &Arc<dyn Backing>,
+    repair: bool,
     report: &mut FsckReport,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<(), Error> {
@@ -39,8 +40,8 @@ pub(super) fn check(
         read_only: true,
         ..Options::default()
     };
-    let engine = match Embedded::open(Arc::clone(backing), options) {
-        Ok((engine, _)) => engine,
+    let (engine, recovery) = match Embedded::open(Arc::clone(backing), options) {
+        Ok(opened) => opened,
         Err(e) => {
             report.add(format!(
                 "the index cannot be read: {e}; `shale fsck --rebuild` makes it anew from the packs"
@@ -64,16 +65,88 @@ pub(super) fn check(
     let packs = check_packs(&**backing, &superblock, &tally, report)?;
     check_data(backing, &superblock, &tally, &packs, report, progress)?;
     check_rollups(&tally, report);
-    check_catalog(&**backing, report)
+    // With an index that is not right itself the catalogue may still be needed.
+    let renew = repair && !report.accuses_index();
+    check_directories(&**backing, &tally, repair, report)?;
+    let expected = Expected {
+        store_id: superblock.id,
+        version: recovery.closed.then_some(recovery.version),
+    };
+    check_catalog(backing, expected, renew.then_some(&engine), report)
+}
+
+/// Packs that were sealed have a directory; the others need none.
+fn check_directories(
+    backing: &dyn Backing,
+    tally: &Tally,
+    repair: bool,
+    report: &mut FsckReport,
+) -> Result<(), Error> {
+    for (id, len) in pack::list(backing)? {
+        let Some(&directory) = tally.sealed.get(&id) else {
+            continue;
+        };
+        if tally.packs.get(&id).is_none_or(|&live| live == 0) {
+            continue;
+        }
+        let path = PackId(id).path();
+        if len < directory {
+            report.add(format!(
+                "{} has been cut off: it has {len} of {directory} bytes",
+                path.display()
+            ));
+            continue;
+        }
+        let file = backing
+            .open(&path, Access::Read)
+            .map_err(Error::io("open", &path))?;
+        let found = read_directory(&*file, id).map_err(Error::io("read", &path))?;
+        if found.is_some_and(|found| found.at == directory) {
+            continue;
+        }
+        if repair {
+            repair::rewrite_directory(backing, PackId(id), directory)?;
+        }
+        report.harmless(
+            format!(
+                "the directory at the end of {} is damaged; no data is lost{}",
+                path.display(),
+                advice(repair)
+            ),
+            repair,
+        );
+    }
+    Ok(())
+}
+
+fn advice(repaired: bool) -> &'static str {
+    if repaired {
+        ""
+    } else {
+        ", and `shale fsck --repair` writes it anew"
+    }
 }
 
 /// What a crash may leave is renewed by the next mount; anything else is damage.
-fn check_catalog(backing: &dyn Backing, report: &mut FsckReport) -> Result<(), Error> {
-    for what in catalog::recover(backing)?.damaged {
-        report.add(format!(
-            "the catalogue is damaged: {what}; move packs/catalog away, and the next mount writes \
-             it anew"
-        ));
+fn check_catalog(
+    backing: &Arc<dyn Backing>,
+    expected: Expected,
+    renew: Option<&Embedded>,
+    report: &mut FsckReport,
+) -> Result<(), Error> {
+    let damaged = catalog::recover(&**backing, expected)?.damaged;
+    let repaired = !damaged.is_empty() && renew.is_some();
+    if let Some(engine) = renew.filter(|_| repaired) {
+        catalog::renew(backing, expected.store_id, engine)?;
+    }
+    for what in damaged {
+        report.harmless(
+            format!(
+                "the catalogue, a second copy of the index, is not right: {what}; no data is lost{}",
+                advice(repaired)
+            ),
+            repaired,
+        );
     }
     Ok(())
 }

@@ -22,7 +22,7 @@ use shale_index::schema::{
 use super::FsckReport;
 use super::tally::Tally;
 use crate::Error;
-use crate::catalog;
+use crate::catalog::{self, Expected};
 use crate::frames::Frames;
 use crate::map::Visited;
 use crate::pack::{self, DirectoryEntry, HEADER_LEN, PackId, Packs, Scanned, decode_header, scan};
@@ -45,7 +45,11 @@ pub(super) fn rebuild(backing: &Arc<dyn Backing>, report: &mut FsckReport) -> Re
         }
         Err(e) => return Err(e),
     };
-    let recovered = catalog::recover(&**backing)?;
+    let expected = Expected {
+        store_id: superblock.id,
+        version: None,
+    };
+    let recovered = catalog::recover(&**backing, expected)?;
     for what in recovered.damaged.iter().chain(&recovered.torn) {
         report.repaired(format!("a part of the catalogue is not readable: {what}"));
     }

@@ -21,6 +21,7 @@ pub(super) struct Tally {
     pub(super) hard: HashSet<u64>,
     pub(super) rollups: BTreeMap<u64, Rollup>,
     pub(super) packs: BTreeMap<u64, u64>,
+    pub(super) sealed: BTreeMap<u64, u64>,
     pub(super) undecodable: Vec<String>,
     names: HashMap<u64, (u64, Vec<u8>)>,
 }
@@ -73,6 +74,10 @@ impl Tally {
             b'p' => {
                 self.packs
                     .insert(keys::pack_of(key)?, decode_number(value)?);
+            }
+            b'q' => {
+                self.sealed
+                    .insert(keys::sealed_of(key)?, decode_number(value)?);
             }
             _ => {}
         }

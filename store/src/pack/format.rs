@@ -82,6 +82,14 @@ pub struct DirectoryEntry {
     pub meta: FrameMeta,
 }
 
+/// What the end of a sealed pack says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Directory {
+    /// Where it begins, which is where the frames end.
+    pub(crate) at: u64,
+    pub(crate) entries: Vec<DirectoryEntry>,
+}
+
 impl DirectoryEntry {
     pub(crate) fn new(at: u64, header: &FrameHeader) -> Self {
         Self {
@@ -146,7 +154,7 @@ fn kind_of(code: u8) -> Option<FrameKind> {
 }
 
 /// Directory frame and trailer that seal a pack of length `end`.
-pub(super) fn encode_footer(
+pub(crate) fn encode_footer(
     pack: PackId,
     end: u64,
     entries: &[DirectoryEntry],
@@ -185,7 +193,7 @@ pub(super) fn encode_footer(
 pub(crate) fn read_directory(
     file: &dyn BackingFile,
     pack: u64,
-) -> std::io::Result<Option<Vec<DirectoryEntry>>> {
+) -> std::io::Result<Option<Directory>> {
     let len = file.len()?;
     if len < (HEADER_LEN + TRAILER_LEN) as u64 {
         return Ok(None);
@@ -205,10 +213,14 @@ pub(crate) fn read_directory(
     let mut frame = vec![0; frame_len as usize];
     file.read_exact_at(&mut frame, at)?;
     let mut raw = Vec::new();
-    if Decoder::new().decode(&frame, &mut raw).is_err() || raw.len() % ENTRY_LEN != 0 {
+    let own = Decoder::new()
+        .decode(&frame, &mut raw)
+        .is_ok_and(|header| header.meta.kind == FrameKind::Catalog && header.meta.offset == pack);
+    if !own || raw.len() % ENTRY_LEN != 0 {
         return Ok(None);
     }
-    Ok(raw.chunks_exact(ENTRY_LEN).map(decode_entry).collect())
+    let entries: Option<_> = raw.chunks_exact(ENTRY_LEN).map(decode_entry).collect();
+    Ok(entries.map(|entries| Directory { at, entries }))
 }
 
 fn decode_entry(bytes: &[u8]) -> Option<DirectoryEntry> {

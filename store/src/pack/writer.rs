@@ -74,6 +74,8 @@ struct State {
     abandoned: BTreeSet<u64>,
     /// A pack file was created since the last sync of its directory.
     new_name: bool,
+    /// Packs that were sealed durably and where their directories begin, until somebody asks.
+    sealed: Vec<(u64, u64)>,
 }
 
 #[derive(Debug)]
@@ -240,6 +242,11 @@ impl Writer {
         self.state.lock().abandoned.iter().copied().collect()
     }
 
+    /// Packs sealed since the last call, each with the place of its directory.
+    pub(super) fn take_sealed(&self) -> Vec<(u64, u64)> {
+        std::mem::take(&mut self.state.lock().sealed)
+    }
+
     pub(super) fn roll(&self) {
         self.state.lock().current.clear();
     }
@@ -309,14 +316,18 @@ impl Writer {
         if let Some((end, mut frames)) = seal {
             frames.sort_unstable_by_key(|entry| entry.at);
             // The directory only saves scanning: without it the pack is as good.
-            if let Ok(footer) = encode_footer(PackId(pack), end, &frames, 0)
-                && file.write_all_at(&footer, end).is_err()
-            {
+            let footer = encode_footer(PackId(pack), end, &frames, 0);
+            let written = footer.is_ok_and(|footer| file.write_all_at(&footer, end).is_ok());
+            if !written {
                 file.set_len(end)?;
             }
             file.seal()?;
             reach(Stage::PackSealed);
-            self.state.lock().open.remove(&pack);
+            let mut state = self.state.lock();
+            state.open.remove(&pack);
+            if written {
+                state.sealed.push((pack, end));
+            }
             return Ok(());
         }
         file.sync_data()?;

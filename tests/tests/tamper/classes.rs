@@ -81,6 +81,11 @@ impl Class {
         )
     }
 
+    /// Whether nothing is lost with it, but fsck misses it and can make it again.
+    pub(crate) fn is_mendable(self) -> bool {
+        matches!(self, Self::PackFooter | Self::Catalogue)
+    }
+
     /// The class of a file as a whole.
     fn of(name: &str) -> Option<Self> {
         Some(match name {

@@ -116,6 +116,18 @@ fn settle(store: &Store, name: &str) -> Result<(), Error> {
     Ok(())
 }
 
+/// Waits until the catalogue is whole again: [`snapshot`] has gone past it.
+fn renewed(dir: &Path) -> Result<(), Error> {
+    for _ in 0..600 {
+        let files = std::fs::read_dir(dir.join("packs/catalog"));
+        if files.is_ok_and(|files| files.count() == 1) {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    Ok(())
+}
+
 impl Specimen {
     pub(crate) fn new(dir: &Path) -> Outcome<Self> {
         let specimen = Self {
@@ -153,7 +165,8 @@ impl Specimen {
             let file = store.file(inode.ino)?;
             store.truncate(&file, 0)?;
             store.close(file);
-            put(store, "changed", &contents["changed"])
+            put(store, "changed", &contents["changed"])?;
+            renewed(now)
         })?;
         let whole = read(now, contents)?;
         ensure!(
@@ -179,6 +192,17 @@ impl Specimen {
     pub(crate) fn contents(&self) -> &Contents {
         &self.contents
     }
+}
+
+/// Names in the root directory of a store.
+pub(crate) fn names(store: &Path) -> Outcome<Vec<String>> {
+    let store = Store::open(store, &store_options(16 << 20)).map_err(failed("open"))?;
+    let entries = store.namespace().readdir(ROOT, 0, usize::MAX);
+    let entries = entries.map_err(|e| Failure::new(format!("list: {e}")))?;
+    Ok(entries
+        .iter()
+        .map(|entry| String::from_utf8_lossy(&entry.name).into_owned())
+        .collect())
 }
 
 /// Opens a store and reads what should be there; `None` when it does not open.

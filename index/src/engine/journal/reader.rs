@@ -118,6 +118,8 @@ pub(crate) struct Replay {
     pub(crate) damaged_history: Option<String>,
     /// Where the last segment ends, when it ends cleanly.
     pub(crate) clean_end: Option<u64>,
+    /// Nothing follows the mark of a clean close.
+    pub(crate) closed: bool,
 }
 
 /// Hands out every commit above `base`, in order.
@@ -183,7 +185,8 @@ pub(crate) fn replay(
                 continue;
             }
             end = record.offset + super::record::stored_len(record.body.len());
-            if record.kind == Kind::Mark {
+            state.replay.closed = record.kind == Kind::Mark;
+            if state.replay.closed {
                 continue;
             }
             state.next = record.version + 1;

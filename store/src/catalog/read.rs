@@ -1,0 +1,366 @@
+//! Reading a catalogue.
+
+use std::collections::BTreeMap;
+
+use shale_backing::{Access, Backing, BackingFile};
+use shale_codec::{Decoder, FrameHeader};
+use shale_index::engine::journal::decode_commit;
+use shale_index::kv::{Version, Versioned};
+
+use super::{DUMP_END, IDENTITY, LACKING, UNSYNCED, list, path};
+use crate::Error;
+use crate::pack::{Scanned, scan_from};
+
+const IDENTITY_LEN: usize = 24;
+
+pub(super) fn encode_identity(store_id: [u8; 16], number: u64) -> [u8; IDENTITY_LEN] {
+    let mut raw = [0; IDENTITY_LEN];
+    raw[..16].copy_from_slice(&store_id);
+    raw[16..].copy_from_slice(&number.to_le_bytes());
+    raw
+}
+
+/// What the beginning of a file says about whose it is.
+enum Owner {
+    Own,
+    /// Another file of the same store.
+    Misplaced(u64),
+    Foreign,
+    Unknown,
+}
+
+fn owner(raw: &[u8], store_id: [u8; 16], number: u64) -> Owner {
+    match raw.split_first_chunk::<16>() {
+        Some((id, rest)) => match rest.try_into().map(u64::from_le_bytes) {
+            _ if *id != store_id => Owner::Foreign,
+            Ok(says) if says == number => Owner::Own,
+            Ok(says) => Owner::Misplaced(says),
+            Err(_) => Owner::Unknown,
+        },
+        None => Owner::Unknown,
+    }
+}
+
+/// The contents of a frame, if all of it is what was written.
+fn read_frame(file: &dyn BackingFile, at: u64, len: u32) -> Option<Vec<u8>> {
+    let mut frame = vec![0; len as usize];
+    let mut raw = Vec::new();
+    file.read_exact_at(&mut frame, at).ok()?;
+    Decoder::new().decode(&frame, &mut raw).ok()?;
+    Some(raw)
+}
+
+/// Whether a catalogue has to be renewed: something in it is damaged, missing or foreign, as far
+/// as the headers of its frames and its end tell.
+pub(super) fn is_lacking(
+    backing: &dyn Backing,
+    store_id: [u8; 16],
+    files: &[(u64, u64)],
+    version: Version,
+) -> Result<bool, Error> {
+    let last = files.last().map(|&(number, _)| number);
+    let mut newest = 0;
+    let mut lacking = true;
+    for &(number, len) in files {
+        let path = path(number);
+        let file = backing
+            .open(&path, Access::Read)
+            .map_err(Error::io("open", &path))?;
+        let mut own = false;
+        let mut gap = false;
+        let mut fresh = Vec::new();
+        scan_from(&*file, 0, |found| match found {
+            Scanned::Frame { at, header } => {
+                let sequence = header.meta.sequence;
+                if header.meta.offset == IDENTITY {
+                    let raw = read_frame(&*file, at, header.frame_len).unwrap_or_default();
+                    own = matches!(owner(&raw, store_id, number), Owner::Own);
+                    lacking |= newest < sequence;
+                    return;
+                }
+                if last == Some(number) && at + UNSYNCED >= len {
+                    fresh.push((at, header.frame_len));
+                }
+                newest = newest.max(sequence);
+                match header.meta.offset {
+                    DUMP_END => lacking = false,
+                    LACKING => lacking = true,
+                    _ => {}
+                }
+            }
+            Scanned::Gap { .. } => gap = true,
+        })
+        .map_err(Error::io("read", &path))?;
+        let whole = fresh
+            .iter()
+            .all(|&(at, len)| read_frame(&*file, at, len).is_some());
+        lacking |= gap || !own || !whole;
+    }
+    Ok(lacking || newest != version)
+}
+
+/// What is known about a catalogue before it is read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Expected {
+    /// The store it belongs to.
+    pub(crate) store_id: [u8; 16],
+    /// The newest version of the index, if that was closed in order.
+    pub(crate) version: Option<Version>,
+}
+
+/// What a catalogue holds.
+#[derive(Debug, Default)]
+pub(crate) struct Recovered {
+    /// Live keys.
+    pub(crate) pairs: BTreeMap<Vec<u8>, Versioned>,
+    /// The version after the newest one seen.
+    pub(crate) next: Version,
+    /// Whether a whole dump was found below the log.
+    pub(crate) complete: bool,
+    /// What is damaged, missing or does not belong here.
+    pub(crate) damaged: Vec<String>,
+    /// The same where a crash may have left it, and where the log says so itself.
+    pub(crate) torn: Vec<String>,
+}
+
+type Slots = BTreeMap<Vec<u8>, (Version, Option<Versioned>)>;
+
+/// Something that could not be read, and what can be read around it.
+struct Hole {
+    what: String,
+    /// The number of its file.
+    inside: u64,
+    /// The newest version before it.
+    before: Version,
+    /// The version of the next frame in the file.
+    after: Option<Version>,
+    /// It lies where a session that was cut short may not have synced.
+    late: bool,
+}
+
+impl Hole {
+    /// Whether it was there before everything up to a version was durable.
+    fn precedes(&self, durable: Version) -> bool {
+        self.after
+            .map_or(self.before < durable, |after| after <= durable)
+    }
+}
+
+struct Reading {
+    expected: Expected,
+    recovered: Recovered,
+    slots: Slots,
+    newest: Version,
+    /// The number of the file that is being read.
+    inside: u64,
+    /// How much was damaged and torn in the files before that one.
+    older: (usize, usize),
+    /// Holes of which it is not known yet whether a crash explains them.
+    holes: Vec<Hole>,
+    /// Files that are none of this catalogue, or not in their place; no crash does that.
+    misplaced: Vec<String>,
+    /// The log says that something is missing.
+    admitted: bool,
+}
+
+/// Reads the catalogue of a store.
+pub(crate) fn recover(backing: &dyn Backing, expected: Expected) -> Result<Recovered, Error> {
+    let mut reading = Reading {
+        expected,
+        recovered: Recovered {
+            next: 1,
+            ..Recovered::default()
+        },
+        slots: BTreeMap::new(),
+        newest: 0,
+        inside: 0,
+        older: (0, 0),
+        holes: Vec::new(),
+        misplaced: Vec::new(),
+        admitted: false,
+    };
+    for (number, _) in list(backing)? {
+        reading.read(backing, number)?;
+    }
+    Ok(reading.finish())
+}
+
+impl Reading {
+    fn read(&mut self, backing: &dyn Backing, number: u64) -> Result<(), Error> {
+        let path = path(number);
+        let file = backing
+            .open(&path, Access::Read)
+            .map_err(Error::io("open", &path))?;
+        let whole = file.len().map_err(Error::io("measure", &path))?;
+        let mut pieces = Vec::new();
+        scan_from(&*file, 0, |found| pieces.push(found)).map_err(Error::io("read", &path))?;
+        let name = path.display();
+        self.inside = number;
+        self.begin();
+        for (index, piece) in pieces.into_iter().enumerate() {
+            let (at, header) = match piece {
+                Scanned::Gap { at, len } => {
+                    let late = at + len == whole || at + UNSYNCED >= whole;
+                    self.hole(format!("{name}: {len} bytes at {at}"), late);
+                    continue;
+                }
+                Scanned::Frame { at, header } => (at, header),
+            };
+            let sequence = header.meta.sequence;
+            // Whose it is stands there with a version of the files before.
+            if header.meta.offset != IDENTITY {
+                for hole in self.holes.iter_mut().filter(|hole| hole.inside == number) {
+                    hole.after.get_or_insert(sequence);
+                }
+            }
+            let raw = read_frame(&*file, at, header.frame_len);
+            if index == 0 && header.meta.offset == IDENTITY {
+                let name = name.to_string();
+                match raw.map(|raw| owner(&raw, self.expected.store_id, number)) {
+                    Some(Owner::Own) => self.continues(&name, sequence),
+                    Some(Owner::Foreign) => {
+                        let what = format!("{name} belongs to another store");
+                        self.misplaced.push(what);
+                        return Ok(());
+                    }
+                    Some(Owner::Misplaced(says)) => {
+                        self.continues(&name, sequence);
+                        let says = super::path(says);
+                        let what = format!("{name} says it is {}", says.display());
+                        self.misplaced.push(what);
+                    }
+                    Some(Owner::Unknown) | None => {
+                        self.hole(format!("{name}: frame at {at}"), whole <= UNSYNCED);
+                    }
+                }
+                continue;
+            }
+            if index == 0 {
+                let what = format!("{name} does not say which store it belongs to");
+                self.misplaced.push(what);
+            }
+            if raw.is_some_and(|raw| replay(&raw, &mut self.slots)) {
+                self.take(&header);
+            } else {
+                let late = at + UNSYNCED >= whole;
+                self.hole(format!("{name}: frame at {at}"), late);
+            }
+        }
+        Ok(())
+    }
+
+    fn hole(&mut self, what: String, late: bool) {
+        self.holes.push(Hole {
+            what,
+            inside: self.inside,
+            before: self.newest,
+            after: None,
+            late,
+        });
+    }
+
+    /// A file begins that says what the files before it have.
+    fn continues(&mut self, name: &str, durable: Version) {
+        self.judge(durable);
+        if self.newest < durable {
+            self.recovered.damaged.push(format!(
+                "before {name} the versions from {} to {durable} are missing",
+                self.newest + 1
+            ));
+        }
+        self.begin();
+    }
+
+    /// What has been found so far is wrong before the file that is being read.
+    fn begin(&mut self) {
+        self.older = (self.recovered.damaged.len(), self.recovered.torn.len());
+    }
+
+    /// Up to a version everything was durable once: what is missing there is no crash's work.
+    fn judge(&mut self, durable: Version) {
+        for hole in std::mem::take(&mut self.holes) {
+            if hole.precedes(durable) {
+                self.recovered.damaged.push(hole.what);
+            } else {
+                self.recovered.torn.push(hole.what);
+            }
+        }
+    }
+
+    fn take(&mut self, header: &FrameHeader) {
+        self.newest = self.newest.max(header.meta.sequence);
+        match header.meta.offset {
+            DUMP_END => {
+                // Whatever the files before are like, this one has everything.
+                let (damaged, torn) = self.older;
+                self.recovered.damaged.drain(..damaged);
+                self.recovered.torn.drain(..torn);
+                self.recovered.complete = true;
+                self.admitted = false;
+                self.older = (0, 0);
+            }
+            LACKING => {
+                let recovered = &mut self.recovered;
+                recovered.complete = false;
+                recovered.torn.append(&mut recovered.damaged);
+                let holes = self.holes.drain(..);
+                recovered.torn.extend(holes.map(|hole| hole.what));
+                self.admitted = true;
+                self.begin();
+            }
+            _ => {}
+        }
+    }
+
+    fn finish(mut self) -> Recovered {
+        if let Some(version) = self.expected.version {
+            self.judge(version);
+            if self.newest < version {
+                self.recovered.damaged.push(format!(
+                    "it ends with version {}, the index with {version}",
+                    self.newest
+                ));
+            } else if !self.recovered.complete && !self.admitted && version > 0 {
+                let what = "there is no whole dump in it".to_owned();
+                self.recovered.damaged.push(what);
+            }
+        }
+        let mut recovered = self.recovered;
+        recovered.damaged.append(&mut self.misplaced);
+        for hole in self.holes {
+            if hole.late {
+                recovered.torn.push(hole.what);
+            } else {
+                recovered.damaged.push(hole.what);
+            }
+        }
+        recovered.next = self.newest.saturating_add(1);
+        recovered.pairs = self
+            .slots
+            .into_iter()
+            .filter_map(|(key, (_, value))| Some((key, value?)))
+            .collect();
+        recovered
+    }
+}
+
+fn replay(mut raw: &[u8], slots: &mut Slots) -> bool {
+    while let Some((len, rest)) = raw.split_first_chunk::<4>() {
+        let Some((bytes, rest)) = rest.split_at_checked(u32::from_le_bytes(*len) as usize) else {
+            return false;
+        };
+        let Ok(commit) = decode_commit(bytes) else {
+            return false;
+        };
+        for change in commit.changes {
+            // Keys under a lease went with the process that held it.
+            let value = change.value.filter(|_| !change.leased);
+            let slot = slots.entry(change.key).or_insert((0, None));
+            if commit.version >= slot.0 {
+                *slot = (commit.version, value);
+            }
+        }
+        raw = rest;
+    }
+    raw.is_empty()
+}
