@@ -14,6 +14,7 @@ pub mod failpoint;
 pub mod faults;
 mod lustre;
 mod mapped;
+mod memory;
 mod persist;
 mod pmem;
 mod posix;
@@ -26,6 +27,7 @@ mod writeout;
 
 pub use choice::{Choice, Device, Facts, choose, open_device};
 pub use lustre::{StripeCount, Striping};
+pub use memory::give_back_memory;
 pub use pmem::PROBE;
 pub use posix::PosixBacking;
 pub use priority::{Priority, set_priority};

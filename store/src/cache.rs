@@ -114,6 +114,22 @@ impl FrameCache {
         }
     }
 
+    /// Lets all memory without contents go, and the frames that were not used for longest until
+    /// no more than `rest` bytes are held.
+    pub(crate) fn shrink(&self, rest: u64) {
+        let mut state = self.state.lock();
+        let spare = std::mem::take(&mut state.spare);
+        state.bytes -= std::mem::take(&mut state.spare_bytes);
+        while state.bytes > rest {
+            let Some((_, oldest)) = state.order.pop_first() else {
+                break;
+            };
+            state.leave(oldest, 0);
+        }
+        drop(state);
+        drop(spare);
+    }
+
     /// Bytes that may be held.
     pub(crate) fn limit(&self) -> u64 {
         self.limit
@@ -226,6 +242,22 @@ mod tests {
             .unwrap();
         assert!(reloaded);
         assert!(cache.fill().0 <= 3000);
+    }
+
+    #[test]
+    fn a_shrunken_cache_keeps_what_was_used_last() {
+        let cache = FrameCache::new(80_000);
+        for i in 0..20 {
+            cache.get((1, i), || Ok(vec![1; 1000])).unwrap();
+        }
+        cache.get((1, 3), || panic!("it is cached")).unwrap();
+        cache.forget((1, 19));
+        cache.shrink(2500);
+        assert!(cache.fill().0 <= 2500);
+        assert!(cache.memory(1000).is_none(), "no memory without contents");
+        assert!(cache.peek((1, 3)).is_some() && cache.peek((1, 18)).is_some());
+        assert!(cache.peek((1, 17)).is_none());
+        cache.get((1, 17), || Ok(vec![1; 1000])).unwrap();
     }
 
     #[test]

@@ -15,6 +15,7 @@ use shale_index::{DataCommit, MapChange};
 use crate::file::{File, FileState, Flushed};
 use crate::files::Held;
 use crate::frames::FrameEncoder;
+use crate::idle::Watch;
 use crate::pipeline::Job;
 use crate::store::Inner;
 use crate::{Error, Store};
@@ -31,6 +32,7 @@ pub(crate) const SETTLE_MIN: u64 = 64 << 10;
 /// The committer's thread.
 pub(crate) fn work(inner: &Inner) {
     let mut encoder = FrameEncoder::new();
+    let mut watch = Watch::new();
     inner.frames.spare.fill(&inner.budget);
     while let Some(reason) = inner.committer.next() {
         let cycle = std::panic::AssertUnwindSafe(|| inner.cycle(reason, &mut encoder));
@@ -40,6 +42,10 @@ pub(crate) fn work(inner: &Inner) {
             break;
         }
         inner.committer.end();
+        if watch.is_due(inner) {
+            encoder = FrameEncoder::new();
+            inner.rest();
+        }
     }
     inner.committer.stopped();
 }

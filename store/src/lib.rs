@@ -21,6 +21,7 @@ mod file;
 mod files;
 mod frames;
 pub mod fsck;
+mod idle;
 mod janitor;
 pub mod lock;
 mod map;
