@@ -8,6 +8,7 @@ use parking_lot::{Condvar, Mutex};
 use shale_backing::{Priority, set_priority};
 
 use crate::frames::FrameEncoder;
+use crate::pack::PackId;
 use crate::store::Inner;
 use crate::{Error, Store};
 
@@ -142,12 +143,23 @@ fn pass(inner: &Inner, percent: Option<u64>, encoder: &mut FrameEncoder) -> Resu
         return Ok(false);
     }
     let mut left_out = BTreeSet::new();
+    let mut failed = None;
     while !inner.collector.is_stopped() && inner.check().is_ok() {
         let Some(pack) = inner.worst_pack(percent, &left_out)? else {
-            return Ok(true);
+            return failed.map_or(Ok(true), Err);
         };
         let live = inner.frames.packs.live().get(&pack).copied();
-        inner.rewrite(pack, encoder)?;
+        match inner.rewrite(pack, encoder) {
+            Ok(()) => {}
+            Err(e) if matches!(e.errno(), libc::ENOSPC | libc::EDQUOT) => return Err(e),
+            // What cannot be read cannot be moved; the other packs are not to suffer from that.
+            Err(e) => {
+                tracing::warn!("{} is not emptied: {e}", PackId(pack).path().display());
+                failed.get_or_insert(e);
+                left_out.insert(pack);
+                continue;
+            }
+        }
         let counters = &inner.frames.packs.counters;
         counters.packs_rewritten.one();
         counters.bytes_rewritten.add(live.unwrap_or(0));

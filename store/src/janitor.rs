@@ -227,13 +227,24 @@ impl Inner {
             let copy = match copies.get(&at) {
                 Some(copy) => *copy,
                 None => {
+                    let damaged = |e| match e {
+                        Error::Codec(e) => Error::Damaged {
+                            ino: file.ino,
+                            offset: old.offset,
+                            pack,
+                            at,
+                            detail: e.to_string(),
+                        },
+                        e => e,
+                    };
                     let (copy, pin) = match &old.place {
                         Place::Frame(part) => {
-                            let (part, pin) = self.frames.copy(part, &mut buf)?;
+                            let (part, pin) = self.frames.copy(part, &mut buf).map_err(damaged)?;
                             (Place::Frame(part), pin)
                         }
                         Place::Tiles(part) => {
-                            let (part, pin) = self.frames.copy_array(part, &mut buf)?;
+                            let copied = self.frames.copy_array(part, &mut buf);
+                            let (part, pin) = copied.map_err(damaged)?;
                             (Place::Tiles(part), pin)
                         }
                         Place::Hole => continue,

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use shale_codec::{FrameKind, HEADER_LEN, parse_header};
 use shale_tests::{
     Case, Cmd, Context, Mount, Need, Outcome, Rng, Suite, ensure, ensure_eq, note, python, report,
     script, seed, shale, stored, wait_for,
@@ -27,6 +28,8 @@ fn main() -> ExitCode {
         .test("settled_files_are_rebuilt_from_packs_alone", rebuilt)
         .test("flipped_bytes_in_settled_packs_are_never_served", flipped)
         .test("deleting_half_gives_the_space_back", space_back)
+        .test("what_cannot_be_read_cannot_be_settled", unreadable)
+        .test("a_damaged_pack_is_not_emptied_but_others_are", undeletable)
         .run()
 }
 
@@ -311,17 +314,7 @@ fn flipped(case: &Case) -> Outcome {
         .arg(corpus.mount.path())
         .ok()?;
     corpus.mount.unmount()?;
-    let mut packs = Vec::new();
-    for session in fs::read_dir(corpus.mount.store().join("packs"))? {
-        let session = session?.path();
-        if session.ends_with("catalog") {
-            continue;
-        }
-        for pack in fs::read_dir(session)? {
-            packs.push(pack?.path());
-        }
-    }
-    packs.sort();
+    let packs = packs(corpus.mount.store())?;
     let mut rng = Rng::new(seed()?);
     let (mut refused, mut served) = (0, 0);
     for _ in 0..20 {
@@ -393,6 +386,153 @@ fn space_back(case: &Case) -> Outcome {
     }
     mount.unmount()?;
     mount.fsck_is_clean()
+}
+
+/// The packs of a store, in the order in which they were made.
+fn packs(store: &Path) -> Outcome<Vec<PathBuf>> {
+    let mut packs = Vec::new();
+    for session in fs::read_dir(store.join("packs"))? {
+        let session = session?.path();
+        if !session.ends_with("catalog") {
+            for pack in fs::read_dir(session)? {
+                packs.push(pack?.path());
+            }
+        }
+    }
+    packs.sort();
+    Ok(packs)
+}
+
+fn write_synced(path: &Path, bytes: &[u8]) -> Outcome {
+    let file = File::create(path)?;
+    file.write_all_at(bytes, 0)?;
+    Ok(file.sync_all()?)
+}
+
+/// Flips a bit at so many percent of a file.
+fn spoil(path: &Path, percent: u64) -> Outcome {
+    let file = File::options().read(true).write(true).open(path)?;
+    let at = file.metadata()?.len() * percent / 100;
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at)?;
+    Ok(file.write_all_at(&[byte[0] ^ 1], at)?)
+}
+
+/// Flips a bit in the header of the last frame of data, which cannot even be copied then.
+fn spoil_last_header(pack: &Path) -> Outcome {
+    let mut bytes = fs::read(pack)?;
+    let (mut at, mut last) = (64, None);
+    while let Ok(header) = parse_header(&bytes[at..]) {
+        if header.meta.kind == FrameKind::Data {
+            last = Some(at);
+        }
+        at += header.frame_len as usize;
+    }
+    bytes[last.doing("a frame of data")? + HEADER_LEN / 2] ^= 1;
+    Ok(fs::write(pack, bytes)?)
+}
+
+fn unreadable(case: &Case) -> Outcome {
+    let mut mount = case.mount("fs", &["-o", "settle=off"])?;
+    let smooth: Vec<u8> = (0..1_u32 << 20)
+        .flat_map(|n| ((n as f32 / 90.0).sin() * 50.0).to_le_bytes())
+        .collect();
+    // Each in a pack of its own.
+    for name in ["damaged", "whole"] {
+        write_synced(&mount.path().join(name), &smooth)?;
+        mount.remount()?;
+    }
+    mount.unmount()?;
+    let packs = packs(mount.store())?;
+    ensure_eq!(packs.len(), 2, "packs");
+    spoil(&packs[0], 50)?;
+    mount.start()?;
+    let settle = |json: &[&str]| {
+        shale()
+            .args(["settle", "--wait"])
+            .args(json)
+            .arg(mount.path())
+            .run()?
+            .status_is(74)
+    };
+    let text = settle(&[])?.text();
+    ensure!(
+        text.contains("1 files could not be settled") && text.contains("damaged: "),
+        "{text}"
+    );
+    let summary: serde_json::Value = serde_json::from_str(&settle(&["--json"])?.text())?;
+    ensure_eq!(summary["failed"], 1, "failed files in {summary}");
+    ensure_eq!(summary["files"], 1, "settled files in {summary}");
+    let failed = &summary["failed_files"][0];
+    let path = mount.path().join("damaged").display().to_string();
+    ensure_eq!(failed["path"], path, "the file in {summary}");
+    ensure!(
+        failed["error"].as_str().is_some_and(|why| !why.is_empty()),
+        "no reason in {summary}"
+    );
+    ensure!(
+        fs::read(mount.path().join("whole"))? == smooth,
+        "the other file differs"
+    );
+    mount.unmount()
+}
+
+fn undeletable(case: &Case) -> Outcome {
+    let mut mount = case.mount("fs", &["-o", "settle=off"])?;
+    let mut rng = Rng::new(6);
+    let kept: Vec<Vec<u8>> = (0..2).map(|_| rng.bytes(3 << 20)).collect();
+    // More garbage in the pack that is going to be damaged, so that it has its turn first.
+    for (session, garbage) in [6, 4].into_iter().enumerate() {
+        let (goes, stays) = (format!("goes-{session}"), format!("stays-{session}"));
+        write_synced(&mount.path().join(&goes), &rng.bytes(garbage << 20))?;
+        write_synced(&mount.path().join(&stays), &kept[session])?;
+        mount.remount()?;
+    }
+    let before = packs(mount.store())?;
+    ensure_eq!(before.len(), 2, "packs");
+    mount.unmount()?;
+    spoil_last_header(&before[0])?;
+    mount.start()?;
+    for session in 0..2 {
+        fs::remove_file(mount.path().join(format!("goes-{session}")))?;
+    }
+    // The space of a deleted file is known to be free a moment after the kernel forgets it.
+    let collect = || {
+        shale()
+            .args(["gc", "--wait", "--live", "90"])
+            .arg(mount.path())
+            .run()
+    };
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while before[1].exists() {
+        collect()?;
+        ensure!(
+            Instant::now() < deadline,
+            "{} is still there",
+            before[1].display()
+        );
+    }
+    let finished = collect()?.status_is(74)?;
+    ensure!(
+        finished.stderr.contains("broke off"),
+        "{}",
+        finished.describe()
+    );
+    let name = before[0].file_name().doing("the name of a pack")?;
+    let log = mount.log_text();
+    ensure!(
+        log.contains(&*name.to_string_lossy()) && log.contains("is not emptied"),
+        "{}",
+        mount.log_tail()
+    );
+    ensure!(before[0].exists(), "the damaged pack has gone");
+    let lost = fs::read(mount.path().join("stays-0")).map_err(|e| e.raw_os_error());
+    ensure_eq!(lost.err(), Some(Some(nix::libc::EIO)), "reading stays-0");
+    ensure!(
+        fs::read(mount.path().join("stays-1"))? == kept[1],
+        "stays-1 differs"
+    );
+    mount.unmount()
 }
 
 /// Bytes of all files below a directory.
