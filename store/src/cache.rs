@@ -86,6 +86,11 @@ impl FrameCache {
         }
     }
 
+    /// Whether the frame at `key` is here, or being decoded.
+    pub(crate) fn knows(&self, key: Key) -> bool {
+        self.state.lock().entries.contains_key(&key)
+    }
+
     /// Remembers a frame that was just written.
     pub(crate) fn put(&self, key: Key, data: Arc<Vec<u8>>) {
         let mut state = self.state.lock();
@@ -97,7 +102,10 @@ impl FrameCache {
     /// Memory of another frame to decode the next one into; what it holds is of no meaning.
     pub(crate) fn memory(&self, len: usize) -> Option<Vec<u8>> {
         let mut state = self.state.lock();
-        let at = state.spare.iter().rposition(|buffer| fits(buffer, len))?;
+        let find = |fits: fn(&Vec<u8>, usize) -> bool| {
+            state.spare.iter().rposition(|buffer| fits(buffer, len))
+        };
+        let at = find(fits).or_else(|| find(fits_loosely))?;
         let buffer = state.spare.swap_remove(at);
         state.spare_bytes -= buffer.capacity() as u64;
         state.bytes -= buffer.capacity() as u64;
@@ -144,6 +152,11 @@ impl FrameCache {
 /// Whether a buffer has room for `len` bytes and not too much for them.
 pub(crate) fn fits(buffer: &Vec<u8>, len: usize) -> bool {
     (len..=2 * len).contains(&buffer.capacity())
+}
+
+/// The same, when fresh memory is what it would take otherwise.
+pub(crate) fn fits_loosely(buffer: &Vec<u8>, len: usize) -> bool {
+    (len..=4 * len).contains(&buffer.capacity())
 }
 
 /// Lets others try when a load fails or panics.

@@ -33,7 +33,6 @@ pub(crate) const SETTLE_MIN: u64 = 64 << 10;
 pub(crate) fn work(inner: &Inner) {
     let mut encoder = FrameEncoder::new();
     let mut watch = Watch::new();
-    inner.frames.spare.fill(&inner.budget);
     while let Some(reason) = inner.committer.next() {
         let cycle = std::panic::AssertUnwindSafe(|| inner.cycle(reason, &mut encoder));
         if std::panic::catch_unwind(cycle).is_err() {
@@ -402,7 +401,9 @@ impl Inner {
             ] if raw.len() == part.raw_len as usize && (raw.len() as u64) < file.chunk_len() => {
                 self.frames.cache.put((part.pack, part.at), Arc::new(raw));
             }
-            _ => self.frames.spare.put(raw, &self.budget),
+            _ => {
+                self.frames.spare.put(raw, &self.budget);
+            }
         }
     }
 

@@ -185,14 +185,11 @@ impl Frames {
         }
     }
 
-    /// Frames of an extent that are not decoded yet.
+    /// Frames of an extent that nobody has decoded or decodes.
     pub(crate) fn missing(&self, extent: &Extent, ino: u64) -> Result<Vec<FramePart>, Error> {
         match &extent.place {
             Place::Hole => Ok(Vec::new()),
-            Place::Frame(part) => Ok(self
-                .cache
-                .peek((part.pack, part.at))
-                .is_none()
+            Place::Frame(part) => Ok((!self.cache.knows((part.pack, part.at)))
                 .then_some(*part)
                 .into_iter()
                 .collect()),
@@ -291,7 +288,7 @@ impl Frames {
             .1
             .fetch_add(u64::from(part.frame_len), Ordering::Relaxed);
         let len = part.raw_len as usize;
-        let reused = self.cache.memory(len).or_else(|| self.spare.take(len));
+        let reused = self.cache.memory(len).or_else(|| self.spare.memory(len));
         let mut raw = reused.unwrap_or_else(|| Vec::with_capacity(len));
         let header = scratch
             .decoder

@@ -22,8 +22,8 @@ pub enum Seek {
 }
 
 impl Store {
-    /// Reads up to `len` bytes at an offset into `out`, which is cleared first; fewer only at
-    /// the end of the file.
+    /// Reads up to `len` bytes at an offset, which become the contents of `out`; fewer only at
+    /// the end of the file. After an error `out` holds anything.
     ///
     /// # Errors
     /// `EIO` when stored bytes are damaged, or when the device fails.
@@ -37,7 +37,6 @@ impl Store {
         let inner = &*self.inner;
         inner.check()?;
         inner.read_ahead(file, offset, len as u64);
-        out.clear();
         for _ in 0..MAX_MOVES {
             let wanted = {
                 let mut state = file.state.lock();
@@ -46,7 +45,7 @@ impl Store {
                     out.clear();
                     return Ok(());
                 }
-                out.clear();
+                // What it held before is overwritten whatever the file has there.
                 out.resize((end - offset) as usize, 0);
                 inner.gather(file, &mut state, offset, out)?
             };
@@ -160,7 +159,7 @@ impl Inner {
         }
     }
 
-    /// Copies what is in memory and returns the extents that cover the rest.
+    /// Copies what is in memory, fills holes, and returns the extents that cover the rest.
     fn gather(
         &self,
         file: &File,
@@ -199,7 +198,16 @@ impl Inner {
         }
         let mut wanted = Vec::new();
         for (from, to) in missing {
-            wanted.extend(self.extents(file, state, from, to)?);
+            let mut at = from;
+            for extent in self.extents(file, state, from, to)? {
+                if extent.place == Place::Hole {
+                    continue;
+                }
+                out[(at - offset) as usize..(extent.offset - offset) as usize].fill(0);
+                at = extent.end();
+                wanted.push(extent);
+            }
+            out[(at - offset) as usize..(to - offset) as usize].fill(0);
         }
         Ok(wanted)
     }

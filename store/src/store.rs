@@ -190,6 +190,8 @@ impl Store {
             first_version,
             backing,
         });
+        // Before anybody can write or read, whom it would keep waiting.
+        inner.frames.spare.fill(&inner.budget);
         let mut threads = Vec::new();
         for number in 0..options.workers.max(1) {
             let (inner, receiver) = (Arc::clone(&inner), receiver.clone());

@@ -117,7 +117,8 @@ impl Bench {
 
     fn contents(&self) -> Vec<u8> {
         let file = self.file();
-        let mut out = Vec::new();
+        // What somebody else has read before.
+        let mut out = vec![0xa5; 2 * LIMIT];
         self.store().read(&file, 0, 2 * LIMIT, &mut out).unwrap();
         out
     }
@@ -293,7 +294,8 @@ fn run(device: Device, steps: &[Step]) {
             }
             Step::Sync => store.sync(&file).unwrap(),
             Step::Read { offset, len } => {
-                let mut out = Vec::new();
+                // What somebody else has read before.
+                let mut out = vec![0xa5; 2 * LIMIT];
                 store.read(&file, offset as u64, len, &mut out).unwrap();
                 let end = model.len().min(offset + len);
                 assert_eq!(out, model.get(offset..end).unwrap_or(&[]));

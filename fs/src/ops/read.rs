@@ -3,7 +3,7 @@
 use crate::{Error, Fs, Handle};
 
 impl Fs {
-    /// Reads into `out`, which is cleared first; fewer bytes than asked for only at the end.
+    /// Reads what becomes the contents of `out`; fewer bytes than asked for only at the end.
     ///
     /// # Errors
     /// `EIO` when stored bytes are damaged, or when the device fails.

@@ -21,7 +21,7 @@ pub(crate) struct Directories {
 }
 
 impl Frames {
-    /// Tiles that a range crosses and that are not decoded yet, in the order of the file.
+    /// Tiles that a range crosses and that nobody has decoded or decodes, in the order of the file.
     pub(crate) fn missing_tiles(
         &self,
         part: &TilePart,
@@ -37,7 +37,7 @@ impl Frames {
             let spot = directory.geometry().locate(at);
             if seen.insert(spot.tile) {
                 let frame = directory.frame(part, spot.tile);
-                if self.cache.peek((frame.pack, frame.at)).is_none() {
+                if !self.cache.knows((frame.pack, frame.at)) {
                     missing.push(frame);
                 }
             }
