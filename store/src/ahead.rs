@@ -1,5 +1,7 @@
 //! Reading ahead: whoever reads a file from front to back finds the next frames decoded.
 
+use std::collections::HashSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crossbeam::channel::{Receiver, Sender};
@@ -66,8 +68,8 @@ impl Position {
         }
         // Whoever reads a little here and there of a range does not want all of it.
         let dense = self.bytes >= (self.next - self.start) / 4 * 3;
-        // No further ahead than it has come.
-        let window = window.min(self.bytes);
+        // Not much further ahead than it has come.
+        let window = window.min(2 * self.bytes);
         let wanted = self.next.saturating_add(window);
         if self.bytes < SEQUENTIAL || !dense || wanted < self.asked.saturating_add(STEP.min(window))
         {
@@ -87,12 +89,15 @@ impl Position {
 #[derive(Debug)]
 pub(crate) struct Ahead {
     sender: Mutex<Option<Sender<Job>>>,
+    /// Frames on the way: each row of an array crosses the same tiles.
+    waiting: Mutex<HashSet<(u64, u64)>>,
 }
 
 impl Ahead {
     pub(crate) fn new(sender: Sender<Job>) -> Self {
         Self {
             sender: Mutex::new(Some(sender)),
+            waiting: Mutex::default(),
         }
     }
 
@@ -102,8 +107,7 @@ impl Ahead {
 
     /// Frames that wait to be decoded.
     pub(crate) fn waiting(&self) -> u64 {
-        let sender = self.sender.lock();
-        sender.as_ref().map_or(0, |sender| sender.len() as u64)
+        self.waiting.lock().len() as u64
     }
 }
 
@@ -144,6 +148,10 @@ impl Inner {
             let fits = fits.count();
             let whole = fits == frames.len();
             frames.truncate(fits);
+            {
+                let mut waiting = self.ahead.waiting.lock();
+                frames.retain(|part| waiting.insert((part.pack, part.at)));
+            }
             self.frames.packs.will_need(&frames);
             for part in frames {
                 let job = Job {
@@ -162,8 +170,11 @@ impl Inner {
 
 pub(crate) fn work(inner: &Inner, jobs: &Receiver<Job>) {
     for job in jobs {
+        let decode = || inner.frames.get(&job.part, job.ino, job.offset);
         // Whoever reads it meets the error.
-        let _ = inner.frames.get(&job.part, job.ino, job.offset);
+        let _ = catch_unwind(AssertUnwindSafe(decode));
+        let part = (job.part.pack, job.part.at);
+        inner.ahead.waiting.lock().remove(&part);
     }
 }
 

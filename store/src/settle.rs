@@ -35,6 +35,9 @@ pub(crate) use unit::{gathered, tile_hint, tile_shape};
 const WINDOW: u64 = 1 << 30;
 /// Largest array, when there is memory for it.
 const ARRAY_MAX: u64 = 32 << 20;
+/// The same for a file that is not much larger itself.
+const ARRAY_MAX_SHORT: u64 = 8 << 20;
+/// The same with little memory.
 const ARRAY_MAX_LEAST: u64 = 2 << 20;
 /// Raw bytes that are tried before a file is settled.
 const TRIAL: u64 = 16 << 20;
@@ -159,7 +162,7 @@ impl Inner {
             return Ok(outcome);
         }
         let share = self.budget.limit() / 4 / options.workers.max(1) as u64;
-        let limit = share.clamp(ARRAY_MAX_LEAST, ARRAY_MAX);
+        let limit = share.max(ARRAY_MAX_LEAST).min(array_max(size));
         let arrays = plan::arrays(regions, size, limit, sizes);
         let mut outcome = Settled::default();
         let mut arrays = arrays.into_iter().peekable();
@@ -349,6 +352,14 @@ impl Inner {
         }
         Ok(())
     }
+}
+
+/// The largest array of a file, with memory enough. Whoever reads from front to back waits for all
+/// tiles of an array before he gets its second record, so there should be several. A power of two,
+/// so that a file that grows keeps its arrays most of the time.
+pub(crate) fn array_max(size: u64) -> u64 {
+    let quarter = 1 << (size / 4).max(1).ilog2();
+    quarter.clamp(ARRAY_MAX_SHORT, ARRAY_MAX)
 }
 
 /// How a record notes what was tried. The numbers are part of the format.

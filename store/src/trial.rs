@@ -11,12 +11,10 @@ use shale_index::extent::{Extent, Place};
 use crate::Error;
 use crate::advice::{Advice, Segment, cut};
 use crate::frames::FrameEncoder;
-use crate::settle::{Region, Sizes, plan};
+use crate::settle::{Region, Sizes, array_max, plan};
 use crate::tiles::Directory;
 use crate::worth::Worth;
 
-/// Arrays are cut as a mount with enough memory cuts them.
-const ARRAY_MAX: u64 = 32 << 20;
 /// Files below this are not settled.
 pub const SETTLE_MIN: u64 = crate::commit::SETTLE_MIN;
 /// A file is settled when it becomes smaller than so many percent of what it takes.
@@ -64,7 +62,8 @@ impl Part {
 #[must_use]
 pub fn parts(regions: &[Region], size: u64) -> Vec<Part> {
     let sizes = &Sizes::USUAL;
-    let arrays = plan::arrays(regions, size, ARRAY_MAX, sizes);
+    // As a mount with enough memory cuts them.
+    let arrays = plan::arrays(regions, size, array_max(size), sizes);
     let taken: Vec<(u64, u64)> = arrays.iter().flat_map(plan::Unit::ranges).collect();
     let whole = Extent {
         offset: 0,

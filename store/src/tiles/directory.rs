@@ -15,8 +15,17 @@ use super::{Field, Geometry};
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Directory {
     geometry: Geometry,
-    /// Of each tile: where it begins in the body, and its length.
-    tiles: Vec<(u64, u32)>,
+    tiles: Vec<Tile>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Tile {
+    /// Where it begins in the body.
+    begin: u64,
+    /// Its length as stored.
+    len: u32,
+    /// Its decoded length.
+    raw_len: u32,
 }
 
 impl Directory {
@@ -61,11 +70,15 @@ impl Directory {
             at = at.checked_add(len)?;
         }
         let geometry = Geometry::new(records, record, fields)?;
-        let mut tiles = vec![(0, 0); geometry.tiles()];
+        let mut tiles = vec![Tile::default(); geometry.tiles()];
         let mut begin = 0u64;
         for number in geometry.order() {
             let len = reader.varint32()?;
-            tiles[number as usize] = (begin, len);
+            tiles[number as usize] = Tile {
+                begin,
+                len,
+                raw_len: geometry.tile_len(number as usize) as u32,
+            };
             begin = begin.checked_add(u64::from(len))?;
         }
         reader
@@ -79,12 +92,12 @@ impl Directory {
 
     /// The frame of a tile of the array at `part`.
     pub(crate) fn frame(&self, part: &TilePart, number: usize) -> FramePart {
-        let (begin, frame_len) = self.tiles[number];
+        let tile = self.tiles[number];
         FramePart {
             pack: part.pack,
-            at: part.at - part.body + begin,
-            frame_len,
-            raw_len: self.geometry.tile_len(number) as u32,
+            at: part.at - part.body + tile.begin,
+            frame_len: tile.len,
+            raw_len: tile.raw_len,
             skip: 0,
         }
     }

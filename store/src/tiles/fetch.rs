@@ -60,6 +60,7 @@ impl Frames {
         if threads < 2 || bytes > self.cache.limit() / 2 {
             return Ok(());
         }
+        self.packs.will_need(&missing);
         let next = AtomicUsize::new(0);
         std::thread::scope(|scope| {
             for _ in 0..threads {
