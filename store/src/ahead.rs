@@ -69,7 +69,7 @@ impl Position {
         // Whoever reads a little here and there of a range does not want all of it.
         let dense = self.bytes >= (self.next - self.start) / 4 * 3;
         // Not much further ahead than it has come.
-        let window = window.min(2 * self.bytes);
+        let window = window.min(self.bytes.saturating_mul(2));
         let wanted = self.next.saturating_add(window);
         if self.bytes < SEQUENTIAL || !dense || wanted < self.asked.saturating_add(STEP.min(window))
         {

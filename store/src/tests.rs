@@ -19,7 +19,7 @@ use crate::{
 
 const LIMIT: usize = 64 << 10;
 
-fn options() -> StoreOptions {
+pub(crate) fn options() -> StoreOptions {
     StoreOptions {
         memory: 256 << 10,
         workers: 2,
@@ -28,6 +28,19 @@ fn options() -> StoreOptions {
         purpose: "test".to_owned(),
         device: Choice::default(),
         kernel_cache: true,
+    }
+}
+
+/// A file to be made.
+pub(crate) fn node() -> NewNode {
+    NewNode {
+        mode: S_IFREG | 0o600,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        target: Vec::new(),
+        chunk_shift: 12,
+        xattrs: Vec::new(),
     }
 }
 
@@ -57,19 +70,10 @@ impl Bench {
             ino: 0,
         };
         bench.open();
-        let node = NewNode {
-            mode: S_IFREG | 0o600,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            target: Vec::new(),
-            chunk_shift: 12,
-            xattrs: Vec::new(),
-        };
         bench.ino = bench
             .store()
             .namespace()
-            .create(ROOT, b"f", &node)
+            .create(ROOT, b"f", &node())
             .unwrap()
             .0
             .ino;
