@@ -1,8 +1,11 @@
 //! Absolute paths, also where the last step cannot be entered.
 
 use std::ffi::OsStr;
+use std::fs::Metadata;
 use std::io;
 use std::path::{Component, Path, PathBuf};
+
+use nix::sys::statvfs::statvfs;
 
 /// The absolute path without symbolic links. The last step need not exist, and may be a mount
 /// whose daemon has died.
@@ -25,9 +28,22 @@ pub(crate) fn parent(path: &Path) -> &Path {
     }
 }
 
-/// Whether an error is what a mount without a daemon answers.
+/// Whether an error is what a mount without a daemon answers, or one whose daemon dies meanwhile.
 pub(crate) fn is_dead(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(nix::libc::ENOTCONN)
+    use nix::libc::{ECONNABORTED, ENOTCONN};
+    matches!(error.raw_os_error(), Some(ENOTCONN | ECONNABORTED))
+}
+
+/// The metadata of what is still served: of a mount whose daemon has died the kernel may have
+/// kept attributes, but nobody answers for its space.
+pub(crate) fn metadata(path: &Path) -> io::Result<Metadata> {
+    statvfs(path)?;
+    std::fs::metadata(path)
+}
+
+/// Whether the daemon of a mount has died.
+pub(crate) fn is_dead_mount(mountpoint: &Path) -> bool {
+    metadata(mountpoint).is_err_and(|e| is_dead(&e))
 }
 
 /// A program in the search path.

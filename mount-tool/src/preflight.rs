@@ -67,7 +67,7 @@ fn denied(message: impl std::fmt::Display) -> Failure {
 }
 
 fn check_store(store: &Path, intent: Intent) -> Result<(PathBuf, bool), Failure> {
-    let metadata = match std::fs::metadata(store) {
+    let metadata = match paths::metadata(store) {
         Ok(metadata) => metadata,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return missing_store(store, intent),
         Err(e) if paths::is_dead(&e) => {
@@ -206,7 +206,7 @@ fn store_error(store: &Path, error: &io::Error) -> Failure {
 }
 
 fn check_mountpoint(path: &Path, mounts: &Mounts, intent: Intent) -> Result<PathBuf, Failure> {
-    let metadata = match std::fs::metadata(path) {
+    let metadata = match paths::metadata(path) {
         Ok(metadata) => metadata,
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             return Err(failed(format_args!(

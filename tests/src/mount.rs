@@ -272,14 +272,20 @@ impl Drop for Mount {
     }
 }
 
-/// True while the process runs; one that ended but was not reaped is not alive.
+/// True while a thread of the process runs; one that ended but was not reaped is not alive. The
+/// first thread may be gone before those that hold the device open.
 pub fn alive(pid: i32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat
-        .rsplit(')')
-        .next()
-        .and_then(|rest| rest.split_whitespace().next());
-    matches!(state, Some(state) if state != "Z" && state != "X")
+    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return false;
+    };
+    threads.flatten().any(|thread| {
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        let state = stat
+            .rsplit(')')
+            .next()
+            .and_then(|rest| rest.split_whitespace().next());
+        matches!(state, Some(state) if state != "Z" && state != "X")
+    })
 }
 
 fn wait_gone(pid: i32) -> Outcome {

@@ -89,6 +89,8 @@ fn good(case: &Case) -> Outcome {
 
 fn dead(case: &Case) -> Outcome {
     let mut mount = case.mount("fs", &[])?;
+    // The kernel may still know them when nobody is left to ask.
+    fs::metadata(mount.path())?;
     mount.kill9()?;
     is(mount.path(), "daemon", "problem", "shale unmount")?;
     is(mount.store(), "daemon", "problem", "shale unmount")?;

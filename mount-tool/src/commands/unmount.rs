@@ -34,7 +34,7 @@ pub(crate) fn run_helper(wanted: &mount_helper::Unmount) -> Result<ExitCode, Fai
 /// Unmounts, and waits until the daemon has gone.
 pub(crate) fn unmount(mountpoint: &Path) -> Result<(), Failure> {
     let mount = find(mountpoint, &Mounts::read()?)?;
-    let dead = std::fs::metadata(&mount.mountpoint).is_err_and(|e| paths::is_dead(&e));
+    let dead = paths::is_dead_mount(&mount.mountpoint);
     let holder = Holder::of(&mount.source, dead).or_else(|| holder_out_of_sight(&mount, dead));
     detach(&mount, dead)?;
     let Some(holder) = holder else {

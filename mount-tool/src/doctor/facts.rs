@@ -184,7 +184,7 @@ fn warnings(store: &Path) -> usize {
 
 impl Mounted {
     fn look(mount: &Mount, store: &Path) -> Self {
-        let dead = std::fs::metadata(&mount.mountpoint).is_err_and(|e| paths::is_dead(&e));
+        let dead = paths::is_dead_mount(&mount.mountpoint);
         Self {
             mountpoint: mount.mountpoint.clone(),
             dead,
