@@ -1,13 +1,11 @@
 //! The FUSE wire: decodes requests, calls operations, replies.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -18,11 +16,11 @@ use fuser::{
     ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
     TimeOrNow, WriteFlags,
 };
-use parking_lot::RwLock;
 use shale_store::index::schema::{S_IFMT, Time};
 
+use crate::changes::Changes;
 use crate::counters::Op;
-use crate::error::refused;
+use crate::handles::Handles;
 use crate::ops::lseek::Whence;
 use crate::ops::setattr::SetAttr;
 use crate::ops::statfs::BLOCK;
@@ -42,9 +40,9 @@ const MAX_BACKGROUND: u16 = 64;
 /// A file system as fuser drives it.
 pub(crate) struct Wire {
     fs: Arc<Fs>,
-    handles: RwLock<HashMap<u64, Arc<Handle>>>,
-    next_handle: AtomicU64,
+    handles: Arc<Handles>,
     syncers: syncers::Pool,
+    changes: Changes,
     notifier: Arc<OnceLock<Notifier>>,
     /// Nothing is kept in the kernel's page cache.
     direct: bool,
@@ -56,30 +54,23 @@ pub(crate) struct Wire {
 const SYNCERS: usize = 16;
 
 impl Wire {
-    /// The notifier can be set once there is a session.
+    /// The notifier can be set once there is a session. Changes of names take up at most so many
+    /// threads of those that serve requests.
     pub(crate) fn new(
         fs: Arc<Fs>,
         notifier: Arc<OnceLock<Notifier>>,
         direct: bool,
+        changes: usize,
     ) -> io::Result<Self> {
         Ok(Self {
             fs,
-            handles: RwLock::default(),
-            next_handle: AtomicU64::new(1),
-            syncers: syncers::Pool::new(SYNCERS)?,
+            handles: Arc::default(),
+            syncers: syncers::Pool::new("sync", SYNCERS)?,
+            changes: Changes::new(changes)?,
             notifier,
             direct,
             kernel_times: false,
         })
-    }
-
-    fn keep(&self, handle: Handle) -> FileHandle {
-        if handle.writes {
-            self.fs.begin_writer(handle.ino());
-        }
-        let number = self.next_handle.fetch_add(1, Ordering::Relaxed);
-        self.handles.write().insert(number, Arc::new(handle));
-        FileHandle(number)
     }
 
     fn open_flags(&self) -> FopenFlags {
@@ -91,10 +82,13 @@ impl Wire {
     }
 
     fn handle(&self, handle: FileHandle) -> Result<Arc<Handle>, Error> {
-        match self.handles.read().get(&handle.0) {
-            Some(handle) => Ok(Arc::clone(handle)),
-            None => refused(libc::EBADF),
-        }
+        self.handles.get(handle)
+    }
+
+    /// Makes a change of names or attributes, which may have to wait for the device.
+    fn change(&self, change: impl FnOnce(&Fs) + Send + 'static) {
+        let fs = Arc::clone(&self.fs);
+        self.changes.make(move || change(&fs));
     }
 }
 
@@ -291,14 +285,14 @@ impl Filesystem for Wire {
             // fuser does not pass on that the kernel asks for it; root may keep them.
             kill_privileges: req.uid() != 0,
         };
-        let result = run(&self.fs, Op::Setattr, ino, || {
-            let handle = fh.and_then(|fh| self.handle(fh).ok());
-            self.fs.setattr(ino.0, handle.as_deref(), &set)
+        let handle = fh.and_then(|fh| self.handle(fh).ok());
+        self.change(move |fs| {
+            let changed = || fs.setattr(ino.0, handle.as_deref(), &set);
+            match run(fs, Op::Setattr, ino, changed) {
+                Ok(attr) => reply.attr(&ATTR_TTL, &wire_attr(&attr)),
+                Err(errno) => reply.error(errno),
+            }
         });
-        match result {
-            Ok(attr) => reply.attr(&ATTR_TTL, &wire_attr(&attr)),
-            Err(errno) => reply.error(errno),
-        }
     }
 
     fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
@@ -318,11 +312,11 @@ impl Filesystem for Wire {
         rdev: u32,
         reply: ReplyEntry,
     ) {
-        let made = run(&self.fs, Op::Mknod, parent, || {
-            self.fs
-                .mknod(&caller(req), parent.0, name.as_bytes(), mode, umask, rdev)
+        let (caller, name) = (caller(req), name.as_bytes().to_vec());
+        self.change(move |fs| {
+            let made = || fs.mknod(&caller, parent.0, &name, mode, umask, rdev);
+            entry!(reply, run(fs, Op::Mknod, parent, made));
         });
-        entry!(reply, made);
     }
 
     fn mkdir(
@@ -334,29 +328,27 @@ impl Filesystem for Wire {
         umask: u32,
         reply: ReplyEntry,
     ) {
-        let made = run(&self.fs, Op::Mkdir, parent, || {
-            self.fs
-                .mkdir(&caller(req), parent.0, name.as_bytes(), mode, umask)
+        let (caller, name) = (caller(req), name.as_bytes().to_vec());
+        self.change(move |fs| {
+            let made = || fs.mkdir(&caller, parent.0, &name, mode, umask);
+            entry!(reply, run(fs, Op::Mkdir, parent, made));
         });
-        entry!(reply, made);
     }
 
     fn unlink(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        empty!(
-            reply,
-            run(&self.fs, Op::Unlink, parent, || self
-                .fs
-                .unlink(parent.0, name.as_bytes()))
-        );
+        let name = name.as_bytes().to_vec();
+        self.change(move |fs| {
+            let removed = || fs.unlink(parent.0, &name);
+            empty!(reply, run(fs, Op::Unlink, parent, removed));
+        });
     }
 
     fn rmdir(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        empty!(
-            reply,
-            run(&self.fs, Op::Rmdir, parent, || self
-                .fs
-                .rmdir(parent.0, name.as_bytes()))
-        );
+        let name = name.as_bytes().to_vec();
+        self.change(move |fs| {
+            let removed = || fs.rmdir(parent.0, &name);
+            empty!(reply, run(fs, Op::Rmdir, parent, removed));
+        });
     }
 
     fn symlink(
@@ -367,12 +359,12 @@ impl Filesystem for Wire {
         target: &Path,
         reply: ReplyEntry,
     ) {
-        let target = target.as_os_str().as_bytes();
-        let made = run(&self.fs, Op::Symlink, parent, || {
-            self.fs
-                .symlink(&caller(req), parent.0, link_name.as_bytes(), target)
+        let (caller, name) = (caller(req), link_name.as_bytes().to_vec());
+        let target = target.as_os_str().as_bytes().to_vec();
+        self.change(move |fs| {
+            let made = || fs.symlink(&caller, parent.0, &name, &target);
+            entry!(reply, run(fs, Op::Symlink, parent, made));
         });
-        entry!(reply, made);
     }
 
     fn rename(
@@ -385,12 +377,11 @@ impl Filesystem for Wire {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let moved = run(&self.fs, Op::Rename, parent, || {
-            let (from, to) = (name.as_bytes(), newname.as_bytes());
-            self.fs
-                .rename(parent.0, from, newparent.0, to, flags.bits())
+        let (from, to) = (name.as_bytes().to_vec(), newname.as_bytes().to_vec());
+        self.change(move |fs| {
+            let moved = || fs.rename(parent.0, &from, newparent.0, &to, flags.bits());
+            empty!(reply, run(fs, Op::Rename, parent, moved));
         });
-        empty!(reply, moved);
     }
 
     fn link(
@@ -401,21 +392,18 @@ impl Filesystem for Wire {
         newname: &OsStr,
         reply: ReplyEntry,
     ) {
-        entry!(
-            reply,
-            run(&self.fs, Op::Link, ino, || self.fs.link(
-                ino.0,
-                newparent.0,
-                newname.as_bytes()
-            ))
-        );
+        let name = newname.as_bytes().to_vec();
+        self.change(move |fs| {
+            let linked = || fs.link(ino.0, newparent.0, &name);
+            entry!(reply, run(fs, Op::Link, ino, linked));
+        });
     }
 
     fn open(&self, _req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         match run(&self.fs, Op::Open, ino, || {
             self.fs.open(ino.0, may_write(flags.0))
         }) {
-            Ok(handle) => reply.opened(self.keep(handle), self.open_flags()),
+            Ok(handle) => reply.opened(self.handles.keep(&self.fs, handle), self.open_flags()),
             Err(errno) => reply.error(errno),
         }
     }
@@ -430,26 +418,21 @@ impl Filesystem for Wire {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let made = run(&self.fs, Op::Create, parent, || {
-            self.fs.create(
-                &caller(req),
-                parent.0,
-                name.as_bytes(),
-                mode,
-                umask,
-                may_write(flags),
-            )
+        let (caller, name) = (caller(req), name.as_bytes().to_vec());
+        let (handles, open_flags) = (Arc::clone(&self.handles), self.open_flags());
+        self.change(move |fs| {
+            let made = || fs.create(&caller, parent.0, &name, mode, umask, may_write(flags));
+            match run(fs, Op::Create, parent, made) {
+                Ok((attr, handle)) => reply.created(
+                    &ENTRY_TTL,
+                    &wire_attr(&attr),
+                    GENERATION,
+                    handles.keep(fs, handle),
+                    open_flags,
+                ),
+                Err(errno) => reply.error(errno),
+            }
         });
-        match made {
-            Ok((attr, handle)) => reply.created(
-                &ENTRY_TTL,
-                &wire_attr(&attr),
-                GENERATION,
-                self.keep(handle),
-                self.open_flags(),
-            ),
-            Err(errno) => reply.error(errno),
-        }
     }
 
     fn read(
@@ -557,7 +540,7 @@ impl Filesystem for Wire {
             if may_write(flags.0) {
                 self.fs.end_writer(ino.0);
             }
-            let handle = self.handles.write().remove(&fh.0);
+            let handle = self.handles.remove(fh);
             if let Some(handle) = handle.and_then(Arc::into_inner) {
                 self.fs.release(handle);
             }
@@ -677,11 +660,12 @@ impl Filesystem for Wire {
         _position: u32,
         reply: ReplyEmpty,
     ) {
-        let set = run(&self.fs, Op::Setxattr, ino, || {
-            self.fs
-                .setxattr(&caller(req), ino.0, name.as_bytes(), value, flags)
+        let (caller, name) = (caller(req), name.as_bytes().to_vec());
+        let value = value.to_vec();
+        self.change(move |fs| {
+            let set = || fs.setxattr(&caller, ino.0, &name, &value, flags);
+            empty!(reply, run(fs, Op::Setxattr, ino, set));
         });
-        empty!(reply, set);
     }
 
     fn getxattr(&self, req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
@@ -703,12 +687,11 @@ impl Filesystem for Wire {
     }
 
     fn removexattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        empty!(
-            reply,
-            run(&self.fs, Op::Removexattr, ino, || self
-                .fs
-                .removexattr(ino.0, name.as_bytes()))
-        );
+        let name = name.as_bytes().to_vec();
+        self.change(move |fs| {
+            let removed = || fs.removexattr(ino.0, &name);
+            empty!(reply, run(fs, Op::Removexattr, ino, removed));
+        });
     }
 
     fn fallocate(
@@ -721,10 +704,11 @@ impl Filesystem for Wire {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let done = run(&self.fs, Op::Fallocate, ino, || {
-            self.fs.fallocate(&*self.handle(fh)?, offset, length, mode)
+        let handle = self.handle(fh);
+        self.change(move |fs| {
+            let done = || fs.fallocate(&*handle?, offset, length, mode);
+            empty!(reply, run(fs, Op::Fallocate, ino, done));
         });
-        empty!(reply, done);
     }
 
     fn lseek(

@@ -9,11 +9,13 @@
 //! ```
 
 mod acl;
+mod changes;
 mod counters;
 mod error;
 pub mod foresight;
 mod fs;
 mod fuse;
+mod handles;
 pub mod live;
 pub mod metrics;
 mod mount;

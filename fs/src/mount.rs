@@ -16,6 +16,13 @@ use crate::{Error, Fs, MountOptions};
 /// Threads that serve requests, per core and at least.
 const THREADS_PER_CORE: usize = 2;
 const THREADS_MIN: usize = 8;
+/// So many of them never wait for the device with a change of a name.
+const THREADS_TO_READ: usize = 2;
+
+fn threads() -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    (cores * THREADS_PER_CORE).max(THREADS_MIN)
+}
 
 /// A mount that answers.
 #[derive(Debug)]
@@ -106,8 +113,13 @@ type Threads = (JoinHandle<std::io::Result<()>>, Option<JoinHandle<()>>);
 fn start(fs: Arc<Fs>, options: &MountOptions) -> Result<Threads, Error> {
     let mountpoint = &options.mountpoint;
     let notifier = Arc::new(OnceLock::new());
-    let wire = Wire::new(Arc::clone(&fs), Arc::clone(&notifier), options.direct_io)
-        .map_err(failed("start threads for", mountpoint))?;
+    let wire = Wire::new(
+        Arc::clone(&fs),
+        Arc::clone(&notifier),
+        options.direct_io,
+        threads() - THREADS_TO_READ,
+    )
+    .map_err(failed("start threads for", mountpoint))?;
     let session =
         Session::new(wire, mountpoint, &config(options)).map_err(failed("mount on", mountpoint))?;
     let _ = notifier.set(session.notifier());
@@ -167,8 +179,7 @@ fn config(options: &MountOptions) -> Config {
     } else {
         SessionACL::Owner
     };
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    config.n_threads = Some((cores * THREADS_PER_CORE).max(THREADS_MIN));
+    config.n_threads = Some(threads());
     config.clone_fd = true;
     config
 }

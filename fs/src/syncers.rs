@@ -11,13 +11,13 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    pub(crate) fn new(threads: usize) -> std::io::Result<Self> {
+    pub(crate) fn new(name: &str, threads: usize) -> std::io::Result<Self> {
         let (sender, receiver) = channel::<Job>();
         let receiver = Arc::new(Mutex::new(receiver));
         for number in 0..threads {
             let receiver = Arc::clone(&receiver);
             std::thread::Builder::new()
-                .name(format!("shale-sync-{number}"))
+                .name(format!("shale-{name}-{number}"))
                 .spawn(move || {
                     loop {
                         let Ok(jobs) = receiver.lock() else { return };

@@ -35,6 +35,10 @@ fn main() -> ExitCode {
             "a_device_that_hangs_holds_up_nobody_else",
             a_device_that_hangs_holds_up_nobody_else,
         )
+        .test(
+            "very_many_who_wait_for_a_device_hold_up_nobody_else",
+            very_many_who_wait,
+        )
         .run()
 }
 
@@ -279,6 +283,67 @@ fn a_device_that_hangs_holds_up_nobody_else(case: &Case) -> Outcome {
     check(&kept, "after a remount")?;
     ensure!(fs::read(&data)? == noise, "differs after a remount");
     ensure!(name.exists(), "a name is missing");
+    mount.unmount()?;
+    mount.fsck_is_clean()
+}
+
+/// More names are being made than there are threads that serve requests, each in a directory of
+/// its own, and the device hangs.
+fn very_many_who_wait(case: &Case) -> Outcome {
+    let device = case.loop_fs("device", LoopFs::Ext4, 256 * MIB as u64)?;
+    let store = device.path().join("store");
+    let mut mount = Mount::new(store, case.work().join("fs"), &["--memory", "32M"])?;
+    let mut rng = Rng::new(14);
+    let kept = durable_files(mount.path(), "file", 2, &mut rng)?;
+    let crowd = 3 * std::thread::available_parallelism()?.get() + 40;
+    let names: Vec<PathBuf> = (0..crowd)
+        .map(|number| mount.path().join(format!("dir-{number}/name")))
+        .collect();
+    for name in &names {
+        fs::create_dir(name.parent().doing("a directory")?)?;
+    }
+    let known = mount.path().join("file-0");
+    let top = mount.path();
+    let look = || -> Outcome {
+        for _ in 0..100 {
+            rustix::fs::statvfs(top)?;
+            ensure!(fs::read_dir(top)?.count() > crowd, "entries");
+            // What the kernel has kept is asked for again.
+            let file = File::open(&known)?;
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
+            let mut bytes = vec![0; MIB];
+            file.read_exact_at(&mut bytes, 0)?;
+            ensure!(bytes == kept[&known], "what was known has changed");
+        }
+        Ok(())
+    };
+    let frozen = device.freeze()?;
+    std::thread::scope(|scope| -> Outcome {
+        let makers: Vec<_> = names
+            .iter()
+            .map(|name| scope.spawn(move || File::create_new(name).map(drop)))
+            .collect();
+        let looking = scope.spawn(look);
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !looking.is_finished() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let answered = looking.is_finished();
+        let made = makers.iter().filter(|maker| maker.is_finished()).count();
+        drop(frozen);
+        for maker in makers {
+            maker.join().expect("a thread that creates panicked")?;
+        }
+        looking.join().expect("the thread that looks panicked")?;
+        ensure!(answered, "nobody else was answered while the device hung");
+        ensure_eq!(made, 0, "names made on a device that hangs");
+        Ok(())
+    })?;
+    mount.remount()?;
+    for name in &names {
+        ensure!(name.exists(), "{} is missing", name.display());
+    }
+    check(&kept, "after a remount")?;
     mount.unmount()?;
     mount.fsck_is_clean()
 }
