@@ -20,11 +20,11 @@ use shale_store::index::schema::{S_IFMT, Time};
 
 use crate::changes::Changes;
 use crate::counters::Op;
-use crate::handles::Handles;
+use crate::handles::{Handles, InUse};
 use crate::ops::lseek::Whence;
 use crate::ops::setattr::SetAttr;
 use crate::ops::statfs::BLOCK;
-use crate::{Attr, Caller, Error, Fs, Handle, syncers};
+use crate::{Attr, Caller, Error, Fs, syncers};
 
 /// How long the kernel may trust a name. All changes go through it, so this is only a bound.
 const ENTRY_TTL: Duration = Duration::from_secs(60);
@@ -63,8 +63,8 @@ impl Wire {
         changes: usize,
     ) -> io::Result<Self> {
         Ok(Self {
+            handles: Arc::new(Handles::new(Arc::clone(&fs))),
             fs,
-            handles: Arc::default(),
             syncers: syncers::Pool::new("sync", SYNCERS)?,
             changes: Changes::new(changes)?,
             notifier,
@@ -81,7 +81,7 @@ impl Wire {
         }
     }
 
-    fn handle(&self, handle: FileHandle) -> Result<Arc<Handle>, Error> {
+    fn handle(&self, handle: FileHandle) -> Result<InUse, Error> {
         self.handles.get(handle)
     }
 
@@ -403,7 +403,7 @@ impl Filesystem for Wire {
         match run(&self.fs, Op::Open, ino, || {
             self.fs.open(ino.0, may_write(flags.0))
         }) {
-            Ok(handle) => reply.opened(self.handles.keep(&self.fs, handle), self.open_flags()),
+            Ok(handle) => reply.opened(self.handles.keep(handle), self.open_flags()),
             Err(errno) => reply.error(errno),
         }
     }
@@ -427,7 +427,7 @@ impl Filesystem for Wire {
                     &ENTRY_TTL,
                     &wire_attr(&attr),
                     GENERATION,
-                    handles.keep(fs, handle),
+                    handles.keep(handle),
                     open_flags,
                 ),
                 Err(errno) => reply.error(errno),
@@ -540,10 +540,7 @@ impl Filesystem for Wire {
             if may_write(flags.0) {
                 self.fs.end_writer(ino.0);
             }
-            let handle = self.handles.remove(fh);
-            if let Some(handle) = handle.and_then(Arc::into_inner) {
-                self.fs.release(handle);
-            }
+            self.handles.remove(fh);
             Ok(())
         });
         empty!(reply, released);

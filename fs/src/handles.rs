@@ -1,6 +1,7 @@
 //! Handles of open files, by the number that the kernel knows.
 
 use std::collections::HashMap;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,30 +11,95 @@ use parking_lot::RwLock;
 use crate::error::refused;
 use crate::{Error, Fs, Handle};
 
-#[derive(Default)]
 pub(crate) struct Handles {
+    fs: Arc<Fs>,
     open: RwLock<HashMap<u64, Arc<Handle>>>,
     last: AtomicU64,
 }
 
+/// A handle that a request uses. A file can be closed as soon as the request is answered, before
+/// this goes: whoever has it last gives the file back.
+pub(crate) struct InUse {
+    fs: Arc<Fs>,
+    handle: Option<Arc<Handle>>,
+}
+
+impl Deref for InUse {
+    type Target = Handle;
+
+    fn deref(&self) -> &Handle {
+        self.handle.as_deref().expect("taken by drop alone")
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        if let Some(handle) = self.handle.take().and_then(Arc::into_inner) {
+            self.fs.release(handle);
+        }
+    }
+}
+
 impl Handles {
-    pub(crate) fn keep(&self, fs: &Fs, handle: Handle) -> FileHandle {
+    pub(crate) fn new(fs: Arc<Fs>) -> Self {
+        Self {
+            fs,
+            open: RwLock::default(),
+            last: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn keep(&self, handle: Handle) -> FileHandle {
         if handle.writes {
-            fs.begin_writer(handle.ino());
+            self.fs.begin_writer(handle.ino());
         }
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         self.open.write().insert(number, Arc::new(handle));
         FileHandle(number)
     }
 
-    pub(crate) fn get(&self, handle: FileHandle) -> Result<Arc<Handle>, Error> {
+    pub(crate) fn get(&self, handle: FileHandle) -> Result<InUse, Error> {
         match self.open.read().get(&handle.0) {
-            Some(handle) => Ok(Arc::clone(handle)),
+            Some(handle) => Ok(self.in_use(Arc::clone(handle))),
             None => refused(libc::EBADF),
         }
     }
 
-    pub(crate) fn remove(&self, handle: FileHandle) -> Option<Arc<Handle>> {
-        self.open.write().remove(&handle.0)
+    /// The kernel has closed a handle.
+    pub(crate) fn remove(&self, handle: FileHandle) {
+        let removed = self.open.write().remove(&handle.0);
+        drop(removed.map(|handle| self.in_use(handle)));
+    }
+
+    fn in_use(&self, handle: Arc<Handle>) -> InUse {
+        InUse {
+            fs: Arc::clone(&self.fs),
+            handle: Some(handle),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use shale_store::index::ROOT;
+
+    use super::*;
+    use crate::Caller;
+    use crate::fixture::file_system;
+
+    #[test]
+    fn a_file_closed_while_a_request_still_has_its_handle_is_given_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let fs = file_system(dir.path());
+        let handles = Handles::new(Arc::clone(&fs));
+        let made = fs.create(&Caller::default(), ROOT, b"file", 0o600, 0, true);
+        let number = handles.keep(made.unwrap().1);
+        let in_use = handles.get(number).unwrap();
+        handles.remove(number);
+        assert_eq!(fs.store().gauges().files, 1);
+        drop(in_use);
+        assert_eq!(fs.store().gauges().files, 0);
+        assert!(handles.get(number).is_err());
+        fs.store().shut_down().unwrap();
     }
 }

@@ -12,6 +12,8 @@ mod acl;
 mod changes;
 mod counters;
 mod error;
+#[cfg(test)]
+mod fixture;
 pub mod foresight;
 mod fs;
 mod fuse;

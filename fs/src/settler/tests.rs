@@ -4,10 +4,9 @@ use std::sync::Mutex;
 use std::sync::mpsc::channel;
 
 use shale_store::index::ROOT;
-use shale_store::{Choice, Effort, StoreOptions};
 
 use super::*;
-use crate::policy::Defaults;
+use crate::fixture::file_system;
 use crate::{Caller, Handle};
 
 const HOW: Settling = Settling {
@@ -15,23 +14,6 @@ const HOW: Settling = Settling {
     rate: 1 << 30,
     workers: 1,
 };
-
-fn file_system(dir: &std::path::Path) -> Arc<Fs> {
-    let options = StoreOptions {
-        memory: 16 << 20,
-        workers: 1,
-        owner: (0, 0),
-        effort: Effort::Fast,
-        purpose: "test".to_owned(),
-        device: Choice::default(),
-        kernel_cache: true,
-    };
-    let defaults = Defaults {
-        chunk: 1 << 16,
-        quiet: None,
-    };
-    Arc::new(Fs::new(Store::open(dir, &options).unwrap(), defaults))
-}
 
 fn written(fs: &Fs, name: &[u8], bytes: &[u8]) -> Handle {
     let caller = Caller::default();
