@@ -51,6 +51,12 @@ impl Control {
         self.wake.notify_all();
     }
 
+    /// Asks for a pass over all packs, also those that are being appended to.
+    pub(crate) fn ask(&self, percent: u64) {
+        self.state.lock().requested = Some(percent);
+        self.wake.notify_all();
+    }
+
     fn is_stopped(&self) -> bool {
         self.state.lock().stop
     }
@@ -78,9 +84,7 @@ impl Control {
 impl Store {
     /// Asks for packs to be rewritten of which less than `percent` is alive.
     pub fn collect(&self, percent: u64) {
-        let control = &self.inner.collector;
-        control.state.lock().requested = Some(percent);
-        control.wake.notify_all();
+        self.inner.collector.ask(percent);
     }
 
     /// What collecting does, and how it ended.

@@ -1,10 +1,11 @@
-//! Memory that a burst of work has left behind goes back to the machine when nothing has
+//! Memory and space that a burst of work has left behind go back to the machine when nothing has
 //! happened for a while.
 
 use std::time::{Duration, Instant};
 
 use shale_backing::give_back_memory;
 
+use crate::janitor::LIVE_PERCENT;
 use crate::store::Inner;
 
 /// How long nothing must have happened.
@@ -67,9 +68,13 @@ impl Inner {
         }
     }
 
-    /// Gives memory back that nobody has used lately. What is kept for the next burst of writes
-    /// stays.
+    /// Gives memory back that nobody has used lately; what is kept for the next burst of writes
+    /// stays. And space: what settling and deleting have left in packs that still grow would wait
+    /// there for the next gigabyte.
     pub(crate) fn rest(&self) {
+        if self.frames.packs.is_wasteful(LIVE_PERCENT) {
+            self.collector.ask(LIVE_PERCENT);
+        }
         let cache = &self.frames.cache;
         cache.shrink(cache.limit() / KEPT_SHARE);
         self.frames.spare.trim(&self.budget);

@@ -22,7 +22,7 @@ use crate::store::Inner;
 /// How long one round may free orphans.
 const PURGE_TIME: Duration = Duration::from_millis(200);
 /// A pack is rewritten when less of it than this many percent is alive.
-const LIVE_PERCENT: u64 = 50;
+pub(crate) const LIVE_PERCENT: u64 = 50;
 /// The same when the device is nearly full.
 const LIVE_PERCENT_FULL: u64 = 90;
 

@@ -44,6 +44,8 @@ const OPEN_FILES: usize = 256;
 const SEAL_BYTES: u64 = 1 << 30;
 /// Smallest size at which a pack is sealed.
 const SEAL_BYTES_MIN: u64 = 4 << 20;
+/// Less that is dead in a pack is not worth ending it early.
+const WASTE_MIN: u64 = 1 << 20;
 
 /// All packs of a store: one being appended to, the others to be read.
 #[derive(Debug)]
@@ -151,6 +153,16 @@ impl Packs {
     /// Whether nothing is or will be appended to a pack and nothing in it waits for a commit.
     pub(crate) fn is_quiet(&self, pack: u64) -> bool {
         !self.writer.is_active(pack) && !self.pins.is_pinned(pack)
+    }
+
+    /// Whether so much of a pack that is being appended to is dead that it had better be ended
+    /// and rewritten: less than `percent` of it is alive.
+    pub(crate) fn is_wasteful(&self, percent: u64) -> bool {
+        let live = self.live();
+        self.writer.growing().into_iter().any(|(pack, end)| {
+            let live = live.get(&pack).copied().unwrap_or(0);
+            live * 100 < end * percent && end.saturating_sub(live) >= WASTE_MIN
+        })
     }
 
     /// Ends the pack that is being appended to; the next append begins another.

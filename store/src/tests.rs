@@ -472,6 +472,43 @@ fn a_pack_in_which_nothing_is_committed_is_deleted(device: Device) {
     assert_eq!(packs(), 0);
 }
 
+/// Else a store of less than a gigabyte would never become smaller.
+fn what_is_dead_in_a_pack_that_grows_is_given_back_at_rest(device: Device) {
+    let bench = Bench::new(device);
+    let (store, file) = (bench.store(), bench.file());
+    let packs = || crate::pack::list(&*store.inner.backing).unwrap();
+    let rested = || {
+        store.inner.rest();
+        while store.collecting() == Collecting::Running {
+            std::thread::yield_now();
+        }
+        assert_eq!(store.collecting(), Collecting::Idle);
+    };
+    let write = |seed| {
+        let contents = bytes(2 << 20, seed, true);
+        store.write(&file, 0, &contents).unwrap();
+        store.sync(&file).unwrap();
+        contents
+    };
+    write(1);
+    let first = packs();
+    rested();
+    assert_eq!(packs(), first, "ended though all of it is alive");
+    write(2);
+    let contents = write(3);
+    rested();
+    let left = packs();
+    assert!(
+        first
+            .iter()
+            .all(|(pack, _)| left.iter().all(|(other, _)| other != pack))
+    );
+    let mut out = Vec::new();
+    store.read(&file, 0, contents.len(), &mut out).unwrap();
+    assert!(out == contents, "contents differ");
+    bench.check_usage();
+}
+
 fn a_damaged_frame_is_an_error_and_never_wrong_bytes(device: Device) {
     use std::os::unix::fs::FileExt;
     let mut bench = Bench::new(device);
@@ -642,6 +679,7 @@ on_every_device! {
     a_file_is_forgotten_by_whoever_uses_it_last,
     what_is_committed_during_a_look_is_seen,
     a_pack_in_which_nothing_is_committed_is_deleted,
+    what_is_dead_in_a_pack_that_grows_is_given_back_at_rest,
     a_damaged_frame_is_an_error_and_never_wrong_bytes,
     a_chunk_that_crosses_a_variable_becomes_a_frame_for_each,
     packs_of_settle_workers_are_balanced_by_bytes,

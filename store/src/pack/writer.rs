@@ -247,6 +247,15 @@ impl Writer {
         std::mem::take(&mut self.state.lock().sealed)
     }
 
+    /// Packs that get the next frames, and where they end.
+    pub(super) fn growing(&self) -> Vec<(u64, u64)> {
+        let state = self.state.lock();
+        let current = state.current.values();
+        current
+            .filter_map(|pack| Some((*pack, state.open.get(pack)?.end)))
+            .collect()
+    }
+
     pub(super) fn roll(&self) {
         self.state.lock().current.clear();
     }
