@@ -98,7 +98,7 @@ pub struct Live {
     pub dirs: u64,
     /// Bytes of the device.
     pub device_total: u64,
-    /// Bytes of it that are free.
+    /// Bytes of it that are free and may be used.
     pub device_free: u64,
     /// The slowest operations of the last minute, the slowest first.
     pub slowest: Vec<Slow>,
@@ -342,7 +342,7 @@ impl Fs {
             files: totals.files,
             dirs: totals.dirs,
             device_total: space.map_or(0, |space| space.total),
-            device_free: space.map_or(0, |space| space.free),
+            device_free: space.map_or(0, |space| space.available),
             slowest: Vec::new(),
             busiest: Vec::new(),
         })

@@ -307,9 +307,12 @@ const FAMILIES: &[Family] = {
             "Size of the device that holds the store.",
             |l| n(l.device_total),
         ),
-        ("shale_device_free_bytes", Gauge, "Free bytes of it.", |l| {
-            n(l.device_free)
-        }),
+        (
+            "shale_device_free_bytes",
+            Gauge,
+            "Free bytes of it that the daemon may use.",
+            |l| n(l.device_free),
+        ),
     ]
 };
 
