@@ -58,23 +58,24 @@ impl Part {
     }
 }
 
-/// The parts into which settling would cut a file that has no holes.
+/// The parts into which settling would cut a file of which `data` are no holes.
 #[must_use]
-pub fn parts(regions: &[Region], size: u64) -> Vec<Part> {
+pub fn parts(regions: &[Region], size: u64, data: &[(u64, u64)]) -> Vec<Part> {
     let sizes = &Sizes::USUAL;
     // As a mount with enough memory cuts them.
-    let arrays = plan::arrays(regions, size, array_max(size), sizes);
+    let mut arrays = plan::arrays(regions, size, array_max(size), sizes);
+    arrays.retain(|array| {
+        let (start, end) = array.span();
+        data.iter().any(|part| part.0 <= start && end <= part.1)
+    });
     let taken: Vec<(u64, u64)> = arrays.iter().flat_map(plan::Unit::ranges).collect();
-    let whole = Extent {
-        offset: 0,
-        len: size,
+    let extent = |&(start, end): &(u64, u64)| Extent {
+        offset: start,
+        len: end - start,
         place: Place::Hole,
     };
-    let mut units = if size == 0 {
-        Vec::new()
-    } else {
-        plan::rest(&[whole], &taken, sizes)
-    };
+    let extents: Vec<Extent> = data.iter().map(extent).collect();
+    let mut units = plan::rest(&extents, &taken, sizes);
     units.extend(arrays);
     units.into_iter().map(Part).collect()
 }
@@ -175,13 +176,16 @@ impl Trial {
                 let mut tile = std::mem::take(&mut self.tile);
                 let mut all = Tried::default();
                 let mut lengths = Vec::new();
+                // As settling does: what was not worth it is tried less often.
+                let fields = geometry.fields().len();
+                let mut worth: Vec<Worth> = (0..fields).map(|_| Worth::default()).collect();
                 for &number in order.iter().skip(step / 2).step_by(step) {
                     geometry.cut(raw, number as usize, &mut tile);
                     let (field, _, shape) = geometry.tile(number as usize);
                     let element = elements.get(field).copied().flatten();
                     let shape = crate::settle::tile_shape(&shape, element.as_ref());
                     let hint = crate::settle::tile_hint(element.as_ref(), &shape);
-                    let tried = self.encode_tile(&hint, &tile)?;
+                    let tried = self.encode_tile(&mut worth[field], &hint, &tile)?;
                     lengths.push(tried.stored as u32);
                     all.add(&tried);
                 }
@@ -216,11 +220,15 @@ impl Trial {
         self.tried(raw, begun)
     }
 
-    /// A tile is like none before it: those that are tried lie far from each other.
-    fn encode_tile(&mut self, hint: &Hint<'_>, raw: &[u8]) -> Result<Tried, Error> {
+    fn encode_tile(
+        &mut self,
+        worth: &mut Worth,
+        hint: &Hint<'_>,
+        raw: &[u8],
+    ) -> Result<Tried, Error> {
         let begun = Instant::now();
         let (encoder, meta) = (&mut self.encoder, meta(FrameKind::Tile));
-        Worth::default().encode(encoder, &meta, hint, Effort::Dense, raw)?;
+        worth.encode(encoder, &meta, hint, Effort::Dense, raw)?;
         self.tried(raw, begun)
     }
 

@@ -43,8 +43,8 @@ pub(crate) struct EstimateArgs {
     /// Print JSON, sizes in bytes
     #[arg(long)]
     pub(crate) json: bool,
-    /// What the storage can do, in bytes per second
-    #[arg(long, value_name = "SIZE", default_value = "200M", value_parser = bytes)]
+    /// What the storage can do, in bytes per second, decimal: 200M are 200 MB/s
+    #[arg(long, value_name = "SIZE", default_value = "200M", value_parser = bandwidth)]
     pub(crate) bandwidth: u64,
     /// How much to encode, about
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = bytes)]
@@ -72,12 +72,34 @@ fn bytes(text: &str) -> Result<u64, String> {
     }
 }
 
+/// Bandwidths are decimal, as storage is sold, and as they are shown.
+fn bandwidth(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => Some(1.0),
+        "k" | "kb" => Some(1e3),
+        "m" | "mb" => Some(1e6),
+        "g" | "gb" => Some(1e9),
+        "t" | "tb" => Some(1e12),
+        _ => None,
+    };
+    let number = digits.parse::<f64>().ok().filter(|n| n.is_finite());
+    match (unit, number) {
+        (Some(unit), Some(number)) if (1e6..=1e15).contains(&(number * unit)) => {
+            Ok((number * unit).round() as u64)
+        }
+        _ => Err("give bytes per second, at least 1M, for example 200M".to_owned()),
+    }
+}
+
 /// Everything that is said.
 #[derive(Debug, Serialize)]
 struct Estimate {
     path: String,
     files: u64,
     raw: u64,
+    /// Bytes of these that are holes.
+    holes: u64,
     /// What was left out, and why.
     skipped: walk::Skipped,
     /// Bytes of the sample.
@@ -106,7 +128,7 @@ struct Outcome {
 
 pub(crate) fn run(args: &EstimateArgs) -> Result<ExitCode, Failure> {
     let found = walk::walk(&args.dir, args.one_file_system)?;
-    if found.raw == 0 {
+    if found.data() == 0 {
         return Err(Failure::new(
             exit::NO_INPUT,
             format_args!("{} holds no data to read", args.dir.display()),
@@ -138,7 +160,7 @@ fn conclude(args: &EstimateArgs, found: &Found, prediction: &Prediction, workers
         let (encode, decode) = (speed(form.encode_seconds), speed(form.decode_seconds));
         let plain = form.plain_share * form.stored as f64;
         let model = |codec: u64| Model {
-            raw: found.raw as f64,
+            raw: found.data() as f64,
             stored: form.stored as f64,
             plain,
             codec: (codec * workers) as f64,
@@ -150,15 +172,16 @@ fn conclude(args: &EstimateArgs, found: &Found, prediction: &Prediction, workers
             error_percent: form.error_percent,
             encode_per_core: encode,
             decode_per_core: decode,
-            encode_seconds: found.raw as f64 / (encode * workers).max(1) as f64,
+            encode_seconds: found.data() as f64 / (encode * workers).max(1) as f64,
             write: model(encode).throughput(),
             read: model(decode).throughput(),
         }
     };
     Estimate {
-        path: args.dir.to_string_lossy().into_owned(),
+        path: report::name(&args.dir),
         files: found.files.len() as u64,
         raw: found.raw,
+        holes: found.raw - found.data(),
         skipped: found.skipped,
         sampled: prediction.written.sampled_raw,
         workers,
@@ -168,13 +191,25 @@ fn conclude(args: &EstimateArgs, found: &Found, prediction: &Prediction, workers
     }
 }
 
+fn seconds(seconds: f64) -> String {
+    let decimals = usize::from(seconds < 10.0);
+    format!("{seconds:.decimals$} s")
+}
+
 fn render(estimate: &Estimate) -> String {
     let mut text = format!(
-        "{} in {} files, {} of it sampled\n",
+        "{} in {}, {} of it sampled",
         size::human(estimate.raw),
-        estimate.files,
+        match estimate.files {
+            1 => "1 file".to_owned(),
+            files => format!("{files} files"),
+        },
         size::human(estimate.sampled)
     );
+    if estimate.holes > 0 {
+        text.push_str(&format!(", {} holes", size::human(estimate.holes)));
+    }
+    text.push('\n');
     let skipped = estimate.skipped.describe();
     if !skipped.is_empty() {
         text.push_str(&format!("left out: {skipped}\n"));
@@ -232,7 +267,7 @@ fn render(estimate: &Estimate) -> String {
             rate(way.base as u64),
             rate(way.one_by_one as u64),
             rate(way.interleaved as u64),
-            format!("{:.0} s", estimate.raw as f64 / way.interleaved.max(1.0)),
+            seconds((estimate.raw - estimate.holes) as f64 / way.interleaved.max(1.0)),
         ]);
     }
     text.push_str(&table.render());
@@ -242,6 +277,16 @@ fn render(estimate: &Estimate) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bandwidths_are_decimal() {
+        assert_eq!(bandwidth("200M"), Ok(200_000_000));
+        assert_eq!(bandwidth("1.5G"), Ok(1_500_000_000));
+        assert_eq!(bandwidth("2000000"), Ok(2_000_000));
+        for text in ["", "0", "x", "M", "-1G", "1e999G", "5q", "infM", "999K"] {
+            assert!(bandwidth(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn a_directory_is_estimated_in_both_forms() {

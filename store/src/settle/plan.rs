@@ -109,7 +109,7 @@ impl Unit {
     }
 
     /// From the first byte that is needed to encode it to the last.
-    pub(super) fn span(&self) -> (u64, u64) {
+    pub(crate) fn span(&self) -> (u64, u64) {
         match self {
             Self::Array {
                 offset, geometry, ..

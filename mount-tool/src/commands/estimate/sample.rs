@@ -3,7 +3,8 @@
 //! Small directories are encoded as a whole. Otherwise large files give some of their chunks
 //! each, evenly spread from a random one on; of small files, whole ones are drawn with a chance
 //! that is proportional to their size, from a list ordered by kind and size, so that every kind
-//! has its share. What a file or chunk needs beside its bytes is in what it takes.
+//! has its share. What a file or chunk needs beside its bytes is in what it takes. Holes take
+//! nothing, and are not looked at.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -98,7 +99,7 @@ impl Sum {
     fn add(&mut self, draw: &Draw<'_>, ratios: &Ratios) {
         let mean = ratios.mean();
         self.stored += mean * draw.weight;
-        if draw.bytes < draw.file.size {
+        if draw.bytes < draw.file.data() {
             self.variance += (ratios.deviation() * draw.weight).powi(2) / ratios.count() as f64;
         }
         self.tried.add(&ratios.tried);
@@ -159,39 +160,43 @@ impl Ratios {
 }
 
 fn draw<'a>(found: &'a Found, budget: u64, random: &mut Random) -> Vec<Draw<'a>> {
-    if found.raw <= budget {
+    if found.data() <= budget {
         let all = found.files.iter().map(|file| Draw {
             file,
-            weight: file.size as f64,
-            bytes: file.size,
+            weight: file.data() as f64,
+            bytes: file.data(),
         });
         return all.collect();
     }
-    let rate = budget as f64 / found.raw as f64;
+    let rate = budget as f64 / found.data() as f64;
     let (large, mut small): (Vec<&File>, Vec<&File>) =
-        found.files.iter().partition(|file| file.size >= LARGE);
-    let share = |file: &File| ((file.size as f64 * rate) as u64).max(CHUNK).min(file.size);
+        found.files.iter().partition(|file| file.data() >= LARGE);
+    let share = |file: &File| {
+        ((file.data() as f64 * rate) as u64)
+            .max(CHUNK)
+            .min(file.data())
+    };
     let mut draws = Vec::new();
     let each: u64 = large.iter().map(|file| share(file)).sum();
     if each <= 2 * budget {
         draws.extend(large.iter().map(|file| Draw {
             file,
-            weight: file.size as f64,
+            weight: file.data() as f64,
             bytes: share(file),
         }));
     } else {
         // Too many to look into each.
         draws.extend(by_size(&large, budget / CHUNK, CHUNK, random));
     }
-    small.sort_by_cached_key(|file| (file.path.extension().map(ToOwned::to_owned), file.size));
-    let bytes: u64 = small.iter().map(|file| file.size).sum();
+    small.sort_by_cached_key(|file| (file.path.extension().map(ToOwned::to_owned), file.data()));
+    let bytes: u64 = small.iter().map(|file| file.data()).sum();
     let mean = (bytes / small.len().max(1) as u64).max(1);
     let count = ((bytes as f64 * rate) as u64 / mean).clamp(64, 100_000);
     if count >= small.len() as u64 {
         draws.extend(small.iter().map(|file| Draw {
             file,
-            weight: file.size as f64,
-            bytes: file.size,
+            weight: file.data() as f64,
+            bytes: file.data(),
         }));
     } else {
         draws.extend(by_size(&small, count, u64::MAX, random));
@@ -202,13 +207,13 @@ fn draw<'a>(found: &'a Found, budget: u64, random: &mut Random) -> Vec<Draw<'a>>
 /// Draws `count` files, the larger the likelier, evenly over the list; each stands for as many
 /// bytes as any other. A file may be drawn several times over, and is encoded once.
 fn by_size<'a>(files: &[&'a File], count: u64, most: u64, random: &mut Random) -> Vec<Draw<'a>> {
-    let total: u64 = files.iter().map(|file| file.size).sum();
+    let total: u64 = files.iter().map(|file| file.data()).sum();
     let step = total as f64 / count.max(1) as f64;
     let mut next = step * random.unit();
     let mut at = 0.0;
     let mut draws = Vec::new();
     for file in files {
-        at += file.size as f64;
+        at += file.data() as f64;
         let mut times = 0;
         while next < at {
             next += step;
@@ -218,7 +223,7 @@ fn by_size<'a>(files: &[&'a File], count: u64, most: u64, random: &mut Random) -
             draws.push(Draw {
                 file,
                 weight: step * f64::from(times),
-                bytes: file.size.min(most),
+                bytes: file.data().min(most),
             });
         }
     }
@@ -239,6 +244,10 @@ fn try_file(
     let source = Source {
         file: std::fs::File::open(&draw.file.path).map_err(failed)?,
         size: draw.file.size,
+        parts: match &draw.file.parts {
+            Some(parts) => parts.clone(),
+            None => vec![(0, draw.file.size)],
+        },
     };
     let written = try_written(trial, &source, draw, random)?;
     if draw.file.size < trial::SETTLE_MIN {
@@ -261,13 +270,20 @@ fn try_written(
     random: &mut Random,
 ) -> Result<Ratios, shale_store::Error> {
     let advice = shale_fs::foresight::advice(source);
-    let chunks = source.size.div_ceil(CHUNK);
-    let wanted = draw.bytes.div_ceil(CHUNK).clamp(1, chunks);
+    let chunks = source.chunks();
+    let count = chunks.len() as u64;
+    let wanted = if draw.bytes >= draw.file.data() {
+        count
+    } else {
+        draw.bytes.div_ceil(CHUNK).clamp(1, count.max(1))
+    };
     let mut ratios = Ratios::default();
     let mut buffer = Vec::new();
-    for number in spread(chunks, wanted, random) {
-        let start = number * CHUNK;
-        let len = CHUNK.min(source.size - start);
+    for number in spread(count, wanted, random) {
+        let Some(&(start, end)) = chunks.get(number as usize) else {
+            break;
+        };
+        let len = end - start;
         source.fill(start, len, &mut buffer)?;
         let tried = trial.write(advice.as_deref(), start, &buffer)?;
         ratios.add(&tried, len as f64);
@@ -282,13 +298,18 @@ fn try_settled(
     random: &mut Random,
 ) -> Result<Ratios, shale_store::Error> {
     let layout = shale_layout::parse(source, &Options::default());
-    let parts = trial::parts(&shale_fs::foresight::regions(&layout), source.size);
-    let whole = draw.bytes >= source.size;
+    let parts = trial::parts(
+        &shale_fs::foresight::regions(&layout),
+        source.size,
+        &source.parts,
+    );
+    let data = draw.file.data();
+    let whole = draw.bytes >= data;
     let tiles = if whole { usize::MAX } else { TILES };
     let wanted = draw.bytes.div_ceil(PART).max(2);
     let mut ratios = Ratios::default();
     // By bytes, so that large parts are met more often; each time stands for as many bytes.
-    let step = source.size as f64 / wanted as f64;
+    let step = data as f64 / wanted as f64;
     let mut next = step * random.unit();
     let mut at = 0.0;
     for part in &parts {
@@ -323,7 +344,7 @@ fn spread(count: u64, wanted: u64, random: &mut Random) -> impl Iterator<Item = 
     let phase = random.unit();
     (0..wanted).map(move |number| {
         let at = ((number as f64 + phase) * step) as u64;
-        at.min(count - 1)
+        at.min(count.saturating_sub(1))
     })
 }
 
@@ -331,9 +352,20 @@ fn spread(count: u64, wanted: u64, random: &mut Random) -> impl Iterator<Item = 
 struct Source {
     file: std::fs::File,
     size: u64,
+    /// Where it has data.
+    parts: Vec<(u64, u64)>,
 }
 
 impl Source {
+    /// Its data, cut as a mount cuts it.
+    fn chunks(&self) -> Vec<(u64, u64)> {
+        let cut = |&(start, end): &(u64, u64)| {
+            (start / CHUNK..end.div_ceil(CHUNK))
+                .map(move |chunk| (start.max(chunk * CHUNK), end.min((chunk + 1) * CHUNK)))
+        };
+        self.parts.iter().flat_map(cut).collect()
+    }
+
     /// What has been cut off meanwhile reads as zeros.
     fn exact(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         let mut done = 0;
@@ -392,6 +424,7 @@ mod tests {
         let files = sizes.iter().enumerate().map(|(number, &size)| File {
             path: format!("f{number}").into(),
             size,
+            parts: None,
         });
         Found {
             files: files.collect(),

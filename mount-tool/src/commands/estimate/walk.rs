@@ -4,17 +4,34 @@ use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{SeekFrom, seek};
+use rustix::io::Errno;
 use serde::Serialize;
 
 use crate::attributes::unreadable;
-use crate::failure::Failure;
+use crate::failure::{Failure, exit};
 use crate::wait::Waiting;
+
+/// Smaller holes are taken for zeros.
+const HOLE: u64 = 1 << 20;
 
 /// A regular file with something in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct File {
     pub(super) path: PathBuf,
     pub(super) size: u64,
+    /// Where there is something in it, of a file with holes.
+    pub(super) parts: Option<Vec<(u64, u64)>>,
+}
+
+impl File {
+    /// Bytes that are no holes.
+    pub(super) fn data(&self) -> u64 {
+        match &self.parts {
+            Some(parts) => parts.iter().map(|(start, end)| end - start).sum(),
+            None => self.size,
+        }
+    }
 }
 
 /// All files, and what was not looked at.
@@ -32,6 +49,13 @@ pub(super) struct Skipped {
     pub(super) special: u64,
     pub(super) unreadable: u64,
     pub(super) other_file_systems: u64,
+}
+
+impl Found {
+    /// Bytes of all files that are no holes.
+    pub(super) fn data(&self) -> u64 {
+        self.files.iter().map(File::data).sum()
+    }
 }
 
 impl Skipped {
@@ -61,6 +85,15 @@ pub(super) fn walk(top: &Path, one_file_system: bool) -> Result<Found, Failure> 
         std::fs::File::open(top).map_err(|e| unreadable(top, &e))?;
         found.add(top.to_owned(), &metadata, &mut seen);
         return Ok(found);
+    }
+    if !metadata.is_dir() {
+        return Err(Failure::new(
+            exit::NO_INPUT,
+            format_args!(
+                "{} is neither a directory nor a file; name one",
+                top.display()
+            ),
+        ));
     }
     // The top must be readable; below, what is not is counted.
     let entries = std::fs::read_dir(top).map_err(|e| unreadable(top, &e))?;
@@ -101,11 +134,39 @@ impl Found {
         if !twice && metadata.len() > 0 {
             self.raw += metadata.len();
             self.files.push(File {
+                parts: parts(&path, metadata),
                 path,
                 size: metadata.len(),
             });
         }
     }
+}
+
+/// Where a file has data, if it has large holes.
+fn parts(path: &Path, metadata: &std::fs::Metadata) -> Option<Vec<(u64, u64)>> {
+    let size = metadata.len();
+    if size < HOLE || metadata.blocks() * 512 >= size {
+        return None;
+    }
+    let file = std::fs::File::open(path).ok()?;
+    let mut parts: Vec<(u64, u64)> = Vec::new();
+    let mut at = 0;
+    while at < size {
+        let start = match seek(&file, SeekFrom::Data(at)) {
+            Ok(start) => start,
+            // Nothing more.
+            Err(Errno::NXIO) => break,
+            Err(_) => return None,
+        };
+        let end = seek(&file, SeekFrom::Hole(start)).ok()?.min(size);
+        match parts.last_mut() {
+            Some((_, last)) if start - *last < HOLE => *last = end,
+            _ if start < end => parts.push((start, end)),
+            _ => break,
+        }
+        at = end;
+    }
+    (parts != [(0, size)]).then_some(parts)
 }
 
 #[cfg(test)]
@@ -129,5 +190,23 @@ mod tests {
         assert!(found.skipped.describe().contains("1 symbolic links"));
         assert_eq!(walk(&at("a"), false).unwrap().raw, 3);
         assert!(walk(&at("none"), false).is_err());
+    }
+
+    #[test]
+    fn holes_are_found() {
+        use std::os::unix::fs::FileExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let file = std::fs::File::create(&path).unwrap();
+        let found = || walk(&path, true).unwrap();
+        file.set_len(1 << 30).unwrap();
+        assert_eq!((found().raw, found().data()), (1 << 30, 0));
+        for at in [8 << 20, (8 << 20) + (128 << 10), 800 << 20] {
+            file.write_all_at(&[7; 64 << 10], at).unwrap();
+        }
+        let parts = found().files[0].parts.clone().unwrap();
+        let near = (8 << 20, (8 << 20) + (192 << 10));
+        assert_eq!(parts, [near, (800 << 20, (800 << 20) + (64 << 10))]);
+        assert_eq!(found().data(), 256 << 10);
     }
 }
