@@ -20,6 +20,53 @@ pub(crate) fn ask_now(path: &Path, attribute: &str) -> Result<Option<String>, Er
     get(path, &format!("user.shale.stat.{attribute}"))
 }
 
+/// What a file takes, or a directory with all below it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Taken {
+    pub(crate) raw: u64,
+    pub(crate) stored: u64,
+    pub(crate) files: u64,
+    pub(crate) dirs: u64,
+    pub(crate) state: String,
+}
+
+impl Taken {
+    /// Asks for all of it at once.
+    pub(crate) fn of(path: &Path) -> Result<Self, Failure> {
+        let Some(text) = ask(path, "all")? else {
+            check_place(path)?;
+            return Err(Self::not_understood(path, ""));
+        };
+        Self::parse(&text).ok_or_else(|| Self::not_understood(path, &text))
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let value = |name: &str| {
+            let mut fields = text.split('\t').filter_map(|field| field.split_once('='));
+            fields.find(|(key, _)| *key == name).map(|(_, value)| value)
+        };
+        let number = |name| value(name)?.parse().ok();
+        Some(Self {
+            raw: number("raw")?,
+            stored: number("stored")?,
+            files: number("files")?,
+            dirs: number("dirs")?,
+            state: value("state")?.to_owned(),
+        })
+    }
+
+    fn not_understood(path: &Path, text: &str) -> Failure {
+        Failure::new(
+            exit::SOFTWARE,
+            format_args!(
+                "{}: the file system says '{text}' when asked what it takes; if its daemon is of \
+                 another version than this command, unmount and mount again",
+                path.display()
+            ),
+        )
+    }
+}
+
 /// An attribute of any name, none where there is none.
 pub(crate) fn read(path: &Path, name: &str) -> Result<Option<String>, Failure> {
     get(path, name).map_err(|e| unreadable(path, &e.into()))
@@ -72,4 +119,29 @@ pub(crate) fn unreadable(path: &Path, error: &io::Error) -> Failure {
 /// Sets a virtual attribute; on a path in a ShaleFS mount only, others would keep it.
 pub(crate) fn tell(path: &Path, name: &str, value: &str) -> Result<(), Errno> {
     rustix::fs::setxattr(path, name, value.as_bytes(), XattrFlags::empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_taken_is_understood_or_refused() {
+        let taken = Taken::parse("raw=7\tstored=3\tnew=x\tfiles=2\tdirs=1\tstate=settled");
+        let expected = Taken {
+            raw: 7,
+            stored: 3,
+            files: 2,
+            dirs: 1,
+            state: "settled".to_owned(),
+        };
+        assert_eq!(taken, Some(expected));
+        for text in [
+            "",
+            "raw=7",
+            "raw=x\tstored=3\tfiles=2\tdirs=1\tstate=settled",
+        ] {
+            assert_eq!(Taken::parse(text), None, "{text}");
+        }
+    }
 }

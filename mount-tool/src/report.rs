@@ -1,6 +1,10 @@
 //! Output for people (aligned tables) and for machines (JSON).
 
+use std::ffi::OsStr;
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+
+use ratatui::text::Span;
 
 use crate::failure::{Failure, exit, reason};
 
@@ -34,7 +38,7 @@ impl Table {
     pub(crate) fn render(&self) -> String {
         let width = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(column));
-            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+            cells.map(|cell| columns(cell)).max().unwrap_or(0)
         };
         let widths: Vec<usize> = (0..self.align.len()).map(width).collect();
         let mut text = String::new();
@@ -44,9 +48,10 @@ impl Table {
                 if !line.is_empty() {
                     line.push_str("  ");
                 }
+                let blanks = " ".repeat(width.saturating_sub(columns(cell)));
                 match align {
-                    Align::Left => line.push_str(&format!("{cell:<width$}")),
-                    Align::Right => line.push_str(&format!("{cell:>width$}")),
+                    Align::Left => line.extend([cell, &*blanks]),
+                    Align::Right => line.extend([&*blanks, cell]),
                 }
             }
             text.push_str(line.trim_end());
@@ -54,6 +59,23 @@ impl Table {
         }
         text
     }
+}
+
+/// Columns of a terminal that a text takes: letters of some scripts take two.
+fn columns(text: &str) -> usize {
+    Span::raw(text).width()
+}
+
+/// A name or path as text; bytes that are no UTF-8 are written as `\xff`.
+pub(crate) fn name(name: impl AsRef<OsStr>) -> String {
+    let mut text = String::new();
+    for chunk in name.as_ref().as_bytes().utf8_chunks() {
+        text.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            text.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    text
 }
 
 /// A name that cannot break a table or a terminal.
@@ -107,6 +129,26 @@ mod tests {
         assert_eq!(
             table.render(),
             "path         raw\na       1.00 KiB\nété.nc       2 B\n"
+        );
+    }
+
+    #[test]
+    fn wide_letters_take_two_columns() {
+        let mut table = Table::new(&[("path", Align::Left), ("raw", Align::Right)]);
+        table.row(["日本.nc".to_owned(), "2 B".to_owned()]);
+        table.row(["plain.nc".to_owned(), "3 B".to_owned()]);
+        assert_eq!(
+            table.render(),
+            "path      raw\n日本.nc   2 B\nplain.nc  3 B\n"
+        );
+    }
+
+    #[test]
+    fn names_that_are_no_text_stay_different() {
+        assert_eq!(name("été"), "été");
+        assert_eq!(
+            name(OsStr::from_bytes(b"a\xffb\xfe\xfd")),
+            "a\\xffb\\xfe\\xfd"
         );
     }
 

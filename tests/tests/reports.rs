@@ -1,5 +1,8 @@
 //! What a mount says of itself: `shale stat`, its attributes, and metrics.
 
+#[path = "reports/odd.rs"]
+mod odd;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -25,6 +28,8 @@ fn main() -> ExitCode {
         .test("thousands_of_variables_come_in_pages", pages)
         .test("files_without_variables_say_so", no_variables)
         .test("a_listing_is_sorted_and_drawn", listing)
+        .test("odd_things_are_shown_for_what_they_are", odd::odd_things)
+        .test("a_listing_asks_once_for_each_name", odd::cheap)
         .test("totals_of_directories_are_exact_after_a_kill", totals)
         .test("metrics_move_with_the_work", metrics)
         .test("metrics_stay_on_this_machine", loopback)

@@ -221,6 +221,15 @@ impl Fs {
             }
             b"ratio" => "1.000".to_owned(),
             b"state" => self.state(&inode).to_owned(),
+            // So that long listings ask once for each name.
+            b"all" => format!(
+                "raw={}\tstored={}\tfiles={}\tdirs={}\tstate={}",
+                totals.raw,
+                totals.stored,
+                totals.files,
+                totals.dirs,
+                self.state(&inode)
+            ),
             b"progress" if inode.is_file() => self.settled_so_far(ino).to_string(),
             b"outcome" if inode.is_file() => self.settle_outcome(ino).to_string(),
             b"garbage" if inode.is_dir() => self.store.garbage().to_string(),

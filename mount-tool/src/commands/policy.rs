@@ -236,7 +236,7 @@ fn parse_line(line: &str) -> Option<Explained> {
 
 fn listed<T>(path: &Path, policies: Vec<T>) -> Listed<T> {
     Listed {
-        path: path.display().to_string(),
+        path: report::name(path),
         policies,
     }
 }

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use crate::attributes::{ask, check_place, stranger, unreadable};
+use crate::attributes::{Taken, ask, check_place, unreadable};
 use crate::failure::{Failure, exit};
 use crate::report::{self, Align, Table, printable};
 use crate::size;
@@ -105,7 +105,7 @@ pub(crate) fn run(args: &StatArgs) -> Result<ExitCode, Failure> {
     if args.vars {
         return vars::run(args, bars);
     }
-    let mut report = examine(&args.paths, args.summary)?;
+    let mut report = examine(&args.paths, args.summary, args.json)?;
     for children in report
         .entries
         .iter_mut()
@@ -127,7 +127,10 @@ pub(crate) fn run(args: &StatArgs) -> Result<ExitCode, Failure> {
 
 /// The table for one path, as `shale stat PATH` prints it.
 pub(crate) fn table(path: &Path) -> Result<String, Failure> {
-    Ok(render(&examine(&[path.to_owned()], false)?, Bars::None))
+    Ok(render(
+        &examine(&[path.to_owned()], false, false)?,
+        Bars::None,
+    ))
 }
 
 /// Figures of one path: its own, or of everything below a directory.
@@ -161,13 +164,14 @@ struct Report {
     total: Figures,
 }
 
-fn examine(paths: &[PathBuf], summary: bool) -> Result<Report, Failure> {
+/// Codecs cost a look into every file, and tables do not show them.
+fn examine(paths: &[PathBuf], summary: bool, codecs: bool) -> Result<Report, Failure> {
     let mut entries = Vec::new();
     for path in paths {
         let metadata = std::fs::metadata(path).map_err(|e| unreadable(path, &e))?;
-        let mut entry = entry(path, path.as_os_str(), metadata.file_type())?;
+        let mut entry = entry(path, path.as_os_str(), metadata.file_type(), codecs)?;
         if metadata.is_dir() && !summary {
-            entry.children = Some(children(path)?);
+            entry.children = Some(children(path, codecs)?);
         }
         entries.push(entry);
     }
@@ -175,13 +179,13 @@ fn examine(paths: &[PathBuf], summary: bool) -> Result<Report, Failure> {
     Ok(Report { entries, total })
 }
 
-fn children(directory: &Path) -> Result<Vec<Entry>, Failure> {
+fn children(directory: &Path, codecs: bool) -> Result<Vec<Entry>, Failure> {
     let mut children = Vec::new();
     for child in std::fs::read_dir(directory).map_err(|e| unreadable(directory, &e))? {
         let child = child.map_err(|e| unreadable(directory, &e))?;
         let path = child.path();
         let file_type = child.file_type().map_err(|e| unreadable(&path, &e))?;
-        match entry(&path, &child.file_name(), file_type) {
+        match entry(&path, &child.file_name(), file_type, codecs) {
             Ok(entry) => children.push(entry),
             Err(failure) if failure.status == exit::NO_PERMISSION => {
                 let state = Some("no permission".to_owned());
@@ -205,9 +209,8 @@ fn is_gone(path: &Path) -> bool {
 }
 
 fn without_figures(name: &OsStr, file_type: FileType) -> Entry {
-    let path = name.to_string_lossy().into_owned();
     Entry {
-        path,
+        path: report::name(name),
         kind: kind(file_type),
         figures: None,
         state: None,
@@ -216,43 +219,27 @@ fn without_figures(name: &OsStr, file_type: FileType) -> Entry {
     }
 }
 
-fn entry(path: &Path, name: &OsStr, file_type: FileType) -> Result<Entry, Failure> {
+fn entry(path: &Path, name: &OsStr, file_type: FileType, codecs: bool) -> Result<Entry, Failure> {
     // The kernel lets only files and directories have attributes of this kind.
     if !file_type.is_file() && !file_type.is_dir() {
         check_place(path)?;
         return Ok(without_figures(name, file_type));
     }
-    let number = |attribute: &str| -> Result<u64, Failure> {
-        let text = ask(path, attribute)?.ok_or_else(|| stranger(path))?;
-        text.parse().map_err(|_| {
-            Failure::new(
-                exit::SOFTWARE,
-                format_args!(
-                    "{}: the file system says '{text}' for {attribute}; is the daemon of another \
-                     version than this command?",
-                    path.display()
-                ),
-            )
-        })
-    };
-    let (raw, stored) = (number("raw")?, number("stored")?);
-    let (files, dirs) = (number("files")?, number("dirs")?);
-    let figures = Figures {
-        raw,
-        stored,
-        ratio: size::ratio(raw, stored),
-        files,
-        dirs,
-    };
-    let state = ask(path, "state")?;
-    let codecs = if file_type.is_file() {
+    let taken = Taken::of(path)?;
+    let codecs = if codecs && file_type.is_file() {
         ask(path, "codecs")?
     } else {
         None
     };
     Ok(Entry {
-        figures: Some(figures),
-        state,
+        figures: Some(Figures {
+            raw: taken.raw,
+            stored: taken.stored,
+            ratio: size::ratio(taken.raw, taken.stored),
+            files: taken.files,
+            dirs: taken.dirs,
+        }),
+        state: Some(taken.state),
         codecs,
         ..without_figures(name, file_type)
     })
@@ -482,13 +469,13 @@ total      4.00 MiB  2.50 MiB  1.60x      3
     #[test]
     fn a_path_elsewhere_is_refused() {
         let dir = tempfile::tempdir().unwrap();
-        let failure = examine(&[dir.path().to_owned()], false).unwrap_err();
+        let failure = examine(&[dir.path().to_owned()], false, false).unwrap_err();
         assert_eq!(failure.status, exit::NO_INPUT);
         assert!(
             failure.message().contains("not in a ShaleFS mount"),
             "{failure}"
         );
-        let failure = examine(&[dir.path().join("none")], false).unwrap_err();
+        let failure = examine(&[dir.path().join("none")], false, false).unwrap_err();
         assert_eq!(failure.status, exit::NO_INPUT);
     }
 }

@@ -90,7 +90,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
     let rates = Rates::between(&first, &live);
     if args.json {
         report::print_json(&Sample {
-            mountpoint: path.to_string_lossy().into_owned(),
+            mountpoint: report::name(path),
             rates: &rates,
             live: &live,
         })?;
@@ -107,7 +107,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
 }
 
 /// Asks the mount; one line about what is wrong when it does not answer.
-fn sample(path: &Path) -> Result<Live, Failure> {
+pub(super) fn sample(path: &Path) -> Result<Live, Failure> {
     let gone = || {
         Failure::new(
             exit::UNAVAILABLE,
@@ -121,7 +121,7 @@ fn sample(path: &Path) -> Result<Live, Failure> {
             return Err(Failure::new(
                 exit::NO_PERMISSION,
                 format_args!(
-                    "only root and who mounted {} may look into it",
+                    "only root and who mounted {} may watch and steer it",
                     path.display()
                 ),
             ));

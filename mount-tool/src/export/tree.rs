@@ -14,6 +14,7 @@ use super::attributes;
 use super::copy::{self, Draft, cannot_write};
 use super::source::{Kind, Node, Source};
 use crate::failure::{Failure, exit};
+use crate::report;
 
 /// How to copy.
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,7 +44,7 @@ pub(crate) struct Report {
 /// Something that was not copied, or not whole.
 #[derive(Debug, Serialize)]
 pub(crate) struct Problem {
-    pub(crate) path: PathBuf,
+    pub(crate) path: String,
     pub(crate) status: u8,
     pub(crate) message: String,
 }
@@ -114,7 +115,7 @@ impl<S: Source> Export<'_, S> {
 
     fn note(&mut self, target: &Path, failure: &Failure) {
         self.report.problems.push(Problem {
-            path: target.to_owned(),
+            path: report::name(target),
             status: failure.status,
             message: failure.message().to_owned(),
         });

@@ -92,7 +92,7 @@ fn examine(path: &Path) -> Result<File, Failure> {
 /// Reads all pages; `None` when the file changed between them.
 fn read(path: &Path) -> Result<Option<File>, Failure> {
     let mut file = File {
-        path: path.to_string_lossy().into_owned(),
+        path: report::name(path),
         ..File::default()
     };
     let mut id: Option<String> = None;
