@@ -54,8 +54,8 @@ pub(crate) enum Command {
     ///
     /// A file is one line. A directory is one line for everything directly in it, each
     /// directory with all that is below it, then one line for the whole. With more than one
-    /// PATH there is a total at the end. Figures are kept up to date by the file system, so this
-    /// is instantaneous however many files there are.
+    /// PATH there is a total at the end. Totals are kept up to date by the file system and are
+    /// there at once, however many files there are.
     Stat(StatArgs),
     /// Press files into their final, dense form now
     ///
@@ -239,6 +239,9 @@ pub(crate) struct GcArgs {
     /// Wait until it is done, and say how much was given back
     #[arg(short, long)]
     pub(crate) wait: bool,
+    /// The same as JSON, sizes in bytes; waits
+    #[arg(long)]
+    pub(crate) json: bool,
     /// Rewrite packs of which less than so many percent is alive
     #[arg(long, value_name = "PERCENT", default_value_t = 80, value_parser = clap::value_parser!(u8).range(1..=100))]
     pub(crate) live: u8,

@@ -24,6 +24,7 @@ fn main() -> ExitCode {
         )
         .test("a_settled_file_can_be_written_and_settles_again", again)
         .test("quiet_files_settle_by_themselves", by_themselves)
+        .test("what_was_gained_is_counted_from_what_was_stored", gained)
         .test("killed_while_settling_it_is_old_or_new", killed)
         .test("settled_files_are_rebuilt_from_packs_alone", rebuilt)
         .test("flipped_bytes_in_settled_packs_are_never_served", flipped)
@@ -346,6 +347,24 @@ fn flipped(case: &Case) -> Outcome {
     corpus.mount.fsck_is_clean()
 }
 
+/// Also of what was written a moment ago and is still on its way to the store.
+fn gained(case: &Case) -> Outcome {
+    let mut mount = case.mount("fs", &["-o", "settle=off"])?;
+    let contents = Rng::new(4).bytes(4 << 20);
+    let path = mount.path().join("noise");
+    fs::write(&path, &contents)?;
+    std::os::unix::fs::symlink("noise", mount.path().join("link"))?;
+    let settled = shale()
+        .args(["settle", "--wait", "--json"])
+        .arg(mount.path().join("link"))
+        .ok()?;
+    let settled: serde_json::Value = serde_json::from_str(&settled)?;
+    ensure_eq!(settled["files"], 1, "what is named is followed");
+    let before = settled["stored_before"].as_u64().unwrap_or(0);
+    ensure!(before >= 4 << 20, "noise of 4 MiB: {settled:#}");
+    mount.unmount()
+}
+
 fn space_back(case: &Case) -> Outcome {
     let mut mount = case.mount("fs", &["-o", "settle=off"])?;
     let mut rng = Rng::new(5);
@@ -361,11 +380,19 @@ fn space_back(case: &Case) -> Outcome {
     }
     let still_open = File::open(mount.path().join("f1"))?;
     let deadline = Instant::now() + Duration::from_secs(60);
+    let mut given_back = 0;
     // The space of a deleted file is known to be free a moment after the kernel forgets it.
     loop {
-        shale().args(["gc", "--wait"]).arg(mount.path()).ok()?;
+        let said = shale().args(["gc", "--json"]).arg(mount.path()).ok()?;
+        let said: serde_json::Value = serde_json::from_str(&said)?;
+        given_back += said["given_back"].as_u64().unwrap_or(0);
         let left = occupied(&mount.store().join("packs"))?;
         if left < full * 6 / 10 {
+            let gone = full - left;
+            ensure!(
+                given_back.abs_diff(gone) < gone / 10,
+                "{given_back} bytes are said to be given back, {gone} are gone"
+            );
             break;
         }
         ensure!(
@@ -457,7 +484,7 @@ fn unreadable(case: &Case) -> Outcome {
     };
     let text = settle(&[])?.text();
     ensure!(
-        text.contains("1 files could not be settled") && text.contains("damaged: "),
+        text.contains("1 file could not be settled") && text.contains("damaged: "),
         "{text}"
     );
     let summary: serde_json::Value = serde_json::from_str(&settle(&["--json"])?.text())?;

@@ -1,10 +1,13 @@
 //! `shale gc`
 
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::attributes::{ask, check_place, stranger, tell, unreadable};
+use serde::Serialize;
+use shale_fs::live::Gc;
+
+use super::top;
+use crate::attributes::{ask, check_place, tell, unreadable};
 use crate::cli::GcArgs;
 use crate::failure::{Failure, exit};
 use crate::report;
@@ -13,13 +16,24 @@ use crate::wait::Waiting;
 
 const POLL: Duration = Duration::from_millis(100);
 
+/// What came of it.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Collected {
+    /// Packs that were rewritten or found dead, and are deleted.
+    packs: u64,
+    /// Bytes that this gave back to the device.
+    given_back: u64,
+    /// Bytes that nothing needs and that are still there.
+    garbage: u64,
+}
+
 pub(crate) fn run(args: &GcArgs) -> Result<ExitCode, Failure> {
     let path = &args.mountpoint;
     check_place(path)?;
-    let before = garbage(path)?;
+    let before = top::sample(path)?.gc;
     tell(path, "user.shale.gc.now", &args.live.to_string())
         .map_err(|e| unreadable(path, &e.into()))?;
-    if args.wait {
+    if args.wait || args.json {
         let _waiting = Waiting::for_("rewriting packs".to_owned());
         let ended = loop {
             let state = ask(path, "gc")?;
@@ -37,18 +51,61 @@ pub(crate) fn run(args: &GcArgs) -> Result<ExitCode, Failure> {
                 ),
             ));
         }
-        let after = garbage(path)?;
-        report::print(&format!(
-            "garbage {} before, {} now\n",
-            size::human(before),
-            size::human(after)
-        ))?;
+        let collected = Collected::between(&before, &top::sample(path)?.gc);
+        if args.json {
+            report::print_json(&collected)?;
+        } else {
+            report::print(&collected.text())?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn garbage(path: &Path) -> Result<u64, Failure> {
-    ask(path, "garbage")?
-        .and_then(|text| text.parse().ok())
-        .ok_or_else(|| stranger(path))
+impl Collected {
+    fn between(before: &Gc, after: &Gc) -> Self {
+        let freed = after.freed.saturating_sub(before.freed);
+        let moved = after.moved.saturating_sub(before.moved);
+        Self {
+            packs: after.deleted.saturating_sub(before.deleted),
+            given_back: freed.saturating_sub(moved),
+            garbage: after.garbage,
+        }
+    }
+
+    fn text(&self) -> String {
+        format!(
+            "{} given back, {} of garbage left\n",
+            size::human(self.given_back),
+            size::human(self.garbage)
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_moved_is_not_given_back() {
+        let before = Gc {
+            freed: 100,
+            moved: 10,
+            deleted: 1,
+            ..Gc::default()
+        };
+        let after = Gc {
+            freed: 4 << 20,
+            moved: 1 << 20,
+            deleted: 3,
+            garbage: 7,
+            ..Gc::default()
+        };
+        let collected = Collected::between(&before, &after);
+        assert_eq!((collected.packs, collected.garbage), (2, 7));
+        assert_eq!(collected.given_back, (3 << 20) - 90);
+        assert_eq!(
+            collected.text(),
+            "3.00 MiB given back, 7 B of garbage left\n"
+        );
+    }
 }

@@ -1,5 +1,6 @@
 //! `shale settle`
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -7,7 +8,7 @@ use std::time::Duration;
 use rustix::io::Errno;
 use serde::Serialize;
 
-use crate::attributes::{ask, check_place, tell, unreadable};
+use crate::attributes::{Taken, ask, check_place, tell, unreadable};
 use crate::cli::SettleArgs;
 use crate::failure::{Failure, exit, one_line};
 use crate::report;
@@ -52,15 +53,35 @@ pub(crate) fn run(args: &SettleArgs) -> Result<ExitCode, Failure> {
     let mut files = Vec::new();
     for path in &args.paths {
         check_place(path)?;
-        let metadata = path.symlink_metadata().map_err(|e| unreadable(path, &e))?;
-        collect(path, metadata.file_type(), &mut files)?;
+        // What is named is followed, as all commands do; links inside of it are not.
+        let file_type = std::fs::metadata(path)
+            .map_err(|e| unreadable(path, &e))?
+            .file_type();
+        if !file_type.is_file() && !file_type.is_dir() {
+            return Err(Failure::new(
+                exit::NO_INPUT,
+                format_args!(
+                    "{} is neither a file nor a directory; name one",
+                    path.display()
+                ),
+            ));
+        }
+        collect(path, file_type, &mut files)?;
     }
+    let waits = args.wait || args.rewrite;
     let how = if args.rewrite { "rewrite" } else { "1" };
     let mut summary = Summary::default();
     let mut asked = Vec::new();
     for path in files {
         // Before it is asked for: it may be quick.
-        let (raw, before) = (figure(&path, "raw")?, figure(&path, "stored")?);
+        let Some(Taken {
+            raw,
+            stored: before,
+            ..
+        }) = taken(&path, waits)?
+        else {
+            continue;
+        };
         match tell(&path, "user.shale.settle.now", how) {
             Ok(()) => asked.push(Asked { path, raw, before }),
             Err(Errno::BUSY) => summary.is_busy(&path),
@@ -69,7 +90,7 @@ pub(crate) fn run(args: &SettleArgs) -> Result<ExitCode, Failure> {
             Err(e) => return Err(unreadable(&path, &e.into())),
         }
     }
-    if args.wait || args.rewrite {
+    if waits {
         let what = if args.rewrite {
             "rewriting"
         } else {
@@ -110,6 +131,24 @@ fn collect(
     Ok(())
 }
 
+/// What a file takes, nothing where it has gone. With `whole` also what is not stored yet is
+/// waited for, or it would not count.
+fn taken(path: &Path, whole: bool) -> Result<Option<Taken>, Failure> {
+    let asked = |path| match Taken::of(path) {
+        Ok(taken) => Ok(Some(taken)),
+        Err(failure) if failure.status == exit::NO_INPUT => Ok(None),
+        Err(failure) => Err(failure),
+    };
+    match asked(path)? {
+        // Who may not read it waits for nothing, and settling says what it must.
+        Some(taken) if whole && taken.state == "writing" => {
+            let _ = File::open(path).and_then(|file| file.sync_all());
+            asked(path)
+        }
+        taken => Ok(taken),
+    }
+}
+
 fn is_settling(path: &Path) -> Result<bool, Failure> {
     match ask(path, "state") {
         Ok(state) => Ok(state.as_deref() == Some("settling")),
@@ -144,7 +183,7 @@ impl Summary {
 
     fn is_busy(&mut self, path: &Path) {
         self.busy += 1;
-        self.busy_files.push(path.display().to_string());
+        self.busy_files.push(report::name(path));
     }
 
     /// Waits until nothing of it is being settled, and counts what became of it.
@@ -163,7 +202,7 @@ impl Summary {
                 Some("busy") => self.is_busy(&file.path),
                 Some(failed) if failed.starts_with("failed") => {
                     let error = failed.trim_start_matches("failed: ").to_owned();
-                    let path = file.path.display().to_string();
+                    let path = report::name(&file.path);
                     self.failed += 1;
                     self.failed_files.push(Failed { path, error });
                 }
@@ -180,21 +219,21 @@ impl Summary {
     fn text(&self) -> String {
         let mut text = match self.stored_after {
             Some(after) => format!(
-                "{} files, {} raw: {} stored before, {} now ({})\n",
-                self.files,
+                "{}, {} raw: {} stored before, {} now ({})\n",
+                files(self.files),
                 size::human(self.raw),
                 size::human(self.stored_before),
                 size::human(after),
                 size::human_ratio(self.raw, after)
             ),
             None => format!(
-                "{} files, {} raw, are going to be settled\n",
-                self.files,
+                "{}, {} raw, to be settled\n",
+                files(self.files),
                 size::human(self.raw)
             ),
         };
         if self.busy > 0 {
-            let what = format!("{} files are being written and were left out", self.busy);
+            let what = format!("{} being written, left out", files(self.busy));
             text.push_str(&list(&what, &self.busy_files));
         }
         if self.failed > 0 {
@@ -203,10 +242,17 @@ impl Summary {
                 .iter()
                 .map(|file| format!("{}: {}", file.path, file.error))
                 .collect();
-            let what = format!("{} files could not be settled", self.failed);
+            let what = format!("{} could not be settled", files(self.failed));
             text.push_str(&list(&what, &lines));
         }
         text
+    }
+}
+
+fn files(count: usize) -> String {
+    match count {
+        1 => "1 file".to_owned(),
+        _ => format!("{count} files"),
     }
 }
 

@@ -152,8 +152,7 @@ pub(crate) fn busy(case: &Case) -> Outcome {
         .run()?
         .status_is(75)?;
     ensure!(
-        said.text()
-            .contains("1 files are being written and were left out:\n  "),
+        said.text().contains("1 file being written, left out:\n  "),
         "{}",
         said.text()
     );
@@ -228,8 +227,8 @@ pub(crate) fn opened_meanwhile(case: &Case) -> Outcome {
             ]
         } else {
             [
-                "1 files, ".to_owned(),
-                "1 files are being written and were left out:".to_owned(),
+                "1 file, ".to_owned(),
+                "1 file being written, left out:".to_owned(),
                 format!("  {path}\n"),
             ]
         };
