@@ -70,7 +70,7 @@ impl Failure {
             return Self::dead(path);
         }
         let status = match error.kind() {
-            io::ErrorKind::NotFound => exit::NO_INPUT,
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => exit::NO_INPUT,
             io::ErrorKind::PermissionDenied => exit::NO_PERMISSION,
             _ => exit::IO,
         };
@@ -237,7 +237,7 @@ pub(crate) fn reason(error: &io::Error) -> String {
 /// What to do about the usual errors.
 fn advice(error: &io::Error) -> Option<&'static str> {
     Some(match error.kind() {
-        io::ErrorKind::NotFound => "check the path",
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => "check the path",
         io::ErrorKind::PermissionDenied => "ask its owner for access, or do it as root",
         io::ErrorKind::ReadOnlyFilesystem => "remount it writable, or choose another place",
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {

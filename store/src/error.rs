@@ -61,7 +61,7 @@ pub enum Error {
         known: u32,
     },
     /// Somebody else has the store.
-    #[error("{path} is already in use by {holder}", path = path.display())]
+    #[error("{path} is already in use by {holder}; unmount it, or wait for its end, and try again", path = path.display())]
     Locked {
         /// The store.
         path: PathBuf,

@@ -27,6 +27,7 @@ fn main() -> ExitCode {
         .test("a_store_of_a_killed_daemon_comes_out", from_a_killed_daemon)
         .test("one_file_or_directory_of_a_store", part_of_a_store)
         .test("a_mounted_store_leads_to_its_mount", mounted_store)
+        .test("what_is_no_place_for_a_copy_is_refused", no_place)
         .test("nothing_is_overwritten_unless_asked", nothing_overwritten)
         .test("an_interrupted_export_goes_on", interrupted)
         .test("damaged_files_are_named_and_can_be_salvaged", damaged)
@@ -164,6 +165,29 @@ fn part_of_a_store(case: &Case) -> Outcome {
     let finished = export(&[&"--only", &"../tree", &mount.store(), &directory])?;
     finished.status_is(64)?;
     Ok(())
+}
+
+/// In the store itself, and what `--only` must not reach.
+fn no_place(case: &Case) -> Outcome {
+    let mut mount = case.mount("fs", &[])?;
+    fs::write(mount.path().join("file"), b"contents")?;
+    let inside = mount.store().join("packs/copy");
+    let finished = export(&[&mount.path(), &inside])?.status_is(73)?;
+    ensure!(
+        finished.stderr.contains("inside the store"),
+        "{}",
+        finished.describe()
+    );
+    ensure!(!inside.exists(), "something was copied into the store");
+    let copy = case.work().join("copy");
+    for only in ["../file", "file/../../x"] {
+        export(&[&"--only", &only, &mount.path(), &copy])?.status_is(64)?;
+    }
+    export(&[&"--only", &"/etc/passwd", &mount.path(), &copy])?.status_is(66)?;
+    ensure!(!copy.exists(), "something was copied");
+    export(&[&"--only", &"/file", &mount.path(), &copy])?.success()?;
+    ensure_eq!(fs::read(&copy)?, b"contents");
+    mount.unmount()
 }
 
 fn mounted_store(case: &Case) -> Outcome {

@@ -1,7 +1,8 @@
 //! `shale export`
 
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
@@ -20,9 +21,10 @@ use crate::{paths, size};
 
 const HELP: &str = "\
 Times, permissions, extended attributes, access control lists, hard and symbolic links and holes
-are kept, owners too when root exports. Every file is written under a temporary name, made durable,
-read again, compared, and renamed; so an export that was interrupted is gone on with by the same
-command: files that are there with the same size and time are left.
+are kept, owners too when root exports; policies (user.shale.*) stay behind. Every file is written
+under a temporary name, made durable, read again, compared, and renamed; so an export that was
+interrupted is gone on with by the same command: files that are there with the same size and time
+are left.
 
 A store that is not mounted is read without FUSE and without writing to it. Through a mount, cp and
 rsync work as well.
@@ -64,13 +66,13 @@ pub(crate) struct ExportArgs {
 pub(crate) fn run(args: &ExportArgs) -> Result<ExitCode, Failure> {
     let report = if is_store(&args.source)? {
         let store = paths::absolute(&args.source).map_err(|e| unreadable(&args.source, &e))?;
-        let only = args.only.as_deref().unwrap_or(Path::new(""));
-        let stored = Stored::open(&store, only).map_err(|f| mounted_where(f, &store))?;
+        let only = below(args.only.as_deref().unwrap_or(Path::new("")))?;
+        let stored = Stored::open(&store, &only).map_err(|f| mounted_where(f, &store))?;
         let name = only.file_name();
         export(&stored, name.map(Path::new), args)?
     } else {
         let path = match &args.only {
-            Some(only) => args.source.join(only),
+            Some(only) => args.source.join(below(only)?),
             None => args.source.clone(),
         };
         let top = std::fs::canonicalize(&path).map_err(|e| unreadable(&path, &e))?;
@@ -95,19 +97,48 @@ pub(crate) fn run(args: &ExportArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(status(&report)))
 }
 
-fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
+/// What `--only` means: a path from the top of SRC, with or without a slash before it.
+fn below(only: &Path) -> Result<PathBuf, Failure> {
+    let mut path = PathBuf::new();
+    for step in only.components() {
+        match step {
+            Component::Normal(name) => path.push(name),
+            Component::RootDir | Component::CurDir => {}
+            Component::ParentDir | Component::Prefix(_) => {
+                return Err(Failure::new(
+                    exit::USAGE,
+                    format_args!(
+                        "{} leads out of SRC; name a path from its top",
+                        only.display()
+                    ),
+                ));
+            }
+        }
+    }
+    Ok(path)
+}
+
+fn unreadable(path: &Path, error: &io::Error) -> Failure {
     Failure::io("export", path, error)
 }
 
 /// A directory with a superblock; in a mount it is a copy of a store, and an ordinary directory.
 fn is_store(path: &Path) -> Result<bool, Failure> {
     let metadata = std::fs::metadata(path).map_err(|e| unreadable(path, &e))?;
-    Ok(metadata.is_dir()
-        && path
-            .join(store_files::SUPERBLOCK)
-            .symlink_metadata()
-            .is_ok()
-        && attributes::check_place(path).is_err())
+    if !metadata.is_dir() || attributes::check_place(path).is_ok() {
+        return Ok(false);
+    }
+    match path.join(store_files::SUPERBLOCK).symlink_metadata() {
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Err(unreadable(path, &e)),
+        found => Ok(found.is_ok()),
+    }
+}
+
+/// The store that a path is in: what does not belong there would be in the way of its daemon.
+fn store_around(path: &Path) -> Option<&Path> {
+    path.ancestors()
+        .skip(1)
+        .find(|above| is_store(above).unwrap_or(false))
 }
 
 /// Names the mount of a store that is in use.
@@ -144,6 +175,16 @@ fn export<S: Source>(
             format_args!(
                 "{} is inside what is to be exported; choose a directory elsewhere",
                 target.display()
+            ),
+        ));
+    }
+    if let Some(store) = store_around(&absolute) {
+        return Err(Failure::new(
+            exit::CANNOT_CREATE,
+            format_args!(
+                "{} is inside the store {}; choose a directory elsewhere",
+                target.display(),
+                store.display()
             ),
         ));
     }

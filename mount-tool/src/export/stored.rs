@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use shale_store::index::ROOT;
 use shale_store::index::schema::{S_IFLNK, S_IFMT};
@@ -19,7 +19,7 @@ pub(crate) struct Stored {
 }
 
 impl Stored {
-    /// Opens a store; `only` is a path in it, empty for all.
+    /// Opens a store; `only` are names from its top down, none for all.
     pub(crate) fn open(store: &Path, only: &Path) -> Result<Self, Failure> {
         let reader = Reader::open(store).map_err(|error| refused(store, error))?;
         let mut stored = Self {
@@ -27,20 +27,8 @@ impl Stored {
             store: store.to_owned(),
             top: ROOT,
         };
-        for step in only.components() {
-            match step {
-                Component::Normal(name) => stored.top = stored.enter(name.as_bytes(), only)?,
-                Component::RootDir | Component::CurDir => {}
-                Component::ParentDir | Component::Prefix(_) => {
-                    return Err(Failure::new(
-                        exit::USAGE,
-                        format_args!(
-                            "{} leads out of the store; name a path from its top",
-                            only.display()
-                        ),
-                    ));
-                }
-            }
+        for name in only {
+            stored.top = stored.enter(name.as_bytes(), only)?;
         }
         Ok(stored)
     }
@@ -77,10 +65,7 @@ impl Stored {
 fn refused(store: &Path, error: Error) -> Failure {
     match error {
         Error::Io { source, .. } => Failure::io("open store", store, &source),
-        Error::Locked { .. } => Failure::new(
-            exit::BUSY,
-            format_args!("{error}; if it is mounted, export from its mount point"),
-        ),
+        Error::Locked { .. } => Failure::new(exit::BUSY, error),
         other => Failure::new(exit::NO_INPUT, other),
     }
 }

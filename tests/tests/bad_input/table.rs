@@ -5,6 +5,8 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 use serde_json::Value;
 use shale_tests::{
     Case, Cmd, Context, Finished, Mount, Outcome, binary, ensure, ensure_eq, read_tree, same_trees,
@@ -28,6 +30,8 @@ struct Row {
     outside: Try,
     dead: Try,
     denied: Try,
+    /// A pipe, which must not be waited for.
+    pipe: Try,
     number: Try,
 }
 
@@ -42,6 +46,7 @@ fn table() -> Vec<Row> {
             outside: Refused("FULL EMPTY", 32, "give an empty directory"),
             dead: Refused("EMPTY DEAD", 32, died),
             denied: Denied("STORE EMPTY", 1, "ask its owner"),
+            pipe: Refused("PIPE EMPTY", 32, "give a directory"),
             number: Refused("--memory lots MISSING EMPTY", 1, "16M to 1T"),
         },
         Row {
@@ -50,6 +55,7 @@ fn table() -> Vec<Row> {
             outside: Refused("EMPTY", 66, "findmnt"),
             dead: Not("clears it: unmount_clears_the_mount_of_a_dead_daemon"),
             denied: Denied("LIVE", 77, "only root or who mounted it"),
+            pipe: Refused("PIPE", 66, "findmnt"),
             number: NO_NUMBER,
         },
         Row {
@@ -58,6 +64,7 @@ fn table() -> Vec<Row> {
             outside: Refused("FILE", 66, "findmnt"),
             dead: Refused("DEAD/file", 74, died),
             denied: Denied("CLOSED/file", 77, "ask its owner"),
+            pipe: Not("is shown as what it is: odd_things_are_shown_for_what_they_are"),
             number: NO_NUMBER,
         },
         Row {
@@ -66,6 +73,7 @@ fn table() -> Vec<Row> {
             outside: Refused("FILE", 66, "findmnt"),
             dead: Refused("DEAD", 74, died),
             denied: Denied("CLOSED/file", 77, "ask its owner"),
+            pipe: Refused("LIVE/pipe", 66, "neither a file nor a directory"),
             number: NO_NUMBER,
         },
         Row {
@@ -74,6 +82,7 @@ fn table() -> Vec<Row> {
             outside: Refused("set codec=lz4 FILE", 66, "findmnt"),
             dead: Refused("show DEAD/file", 74, died),
             denied: Denied("explain CLOSED/file", 77, "ask its owner"),
+            pipe: Refused("set codec=lz4 LIVE/pipe", 66, "only those have policies"),
             number: Refused("set chunk=3M LIVE", 64, "64K to 16M"),
         },
         Row {
@@ -81,7 +90,8 @@ fn table() -> Vec<Row> {
             missing: Refused("MISSING", 66, "check the path"),
             outside: Refused("EMPTY", 66, "findmnt"),
             dead: Refused("DEAD", 74, died),
-            denied: Denied("LIVE", 77, "as root"),
+            denied: Denied("LIVE", 77, "only root and who mounted"),
+            pipe: Refused("PIPE", 66, "findmnt"),
             number: Refused("--live 101 LIVE", 64, "1..=100"),
         },
         Row {
@@ -90,6 +100,7 @@ fn table() -> Vec<Row> {
             outside: Refused("--once EMPTY", 66, "findmnt"),
             dead: Refused("--once DEAD", 74, died),
             denied: Denied("--once LIVE", 77, "only root and who mounted"),
+            pipe: Refused("--once PIPE", 66, "findmnt"),
             number: Refused("--interval 0 LIVE", 64, "0.1 to 3600"),
         },
         Row {
@@ -98,6 +109,7 @@ fn table() -> Vec<Row> {
             outside: Not("works on any file system"),
             dead: Refused("DEAD", 74, died),
             denied: Denied("CLOSED/file", 77, "ask its owner"),
+            pipe: Refused("LIVE/pipe", 66, "neither a directory nor a file"),
             number: Refused("--bandwidth fast FULL", 64, "at least 1M"),
         },
         Row {
@@ -106,6 +118,7 @@ fn table() -> Vec<Row> {
             outside: Not("works on any file system"),
             dead: Refused("DEAD/file", 74, died),
             denied: Denied("CLOSED/file", 77, "ask its owner"),
+            pipe: Refused("LIVE/pipe", 66, "not a regular file"),
             number: NO_NUMBER,
         },
         Row {
@@ -113,7 +126,8 @@ fn table() -> Vec<Row> {
             missing: Refused("MISSING EMPTY/copy", 66, "check the path"),
             outside: Refused("FULL EMPTY/copy", 66, "findmnt"),
             dead: Refused("DEAD EMPTY/copy", 74, died),
-            denied: Denied("CLOSED/file EMPTY/copy", 77, "ask its owner"),
+            denied: Denied("STORE EMPTY/copy", 77, "ask its owner"),
+            pipe: Refused("PIPE EMPTY/copy", 66, "findmnt"),
             number: NO_NUMBER,
         },
         Row {
@@ -122,6 +136,7 @@ fn table() -> Vec<Row> {
             outside: Refused("FULL", 8, "give the store"),
             dead: Refused("DEAD", 8, died),
             denied: Denied("STORE", 8, "ask its owner"),
+            pipe: Refused("PIPE", 8, "give the store"),
             number: NO_NUMBER,
         },
         Row {
@@ -130,6 +145,7 @@ fn table() -> Vec<Row> {
             outside: Refused("FULL", 66, "findmnt"),
             dead: Not("says so as a finding: doctor_finds_a_dead_mount"),
             denied: Denied("CLOSED/file", 77, "ask its owner"),
+            pipe: Refused("PIPE", 66, "findmnt"),
             number: NO_NUMBER,
         },
         Row {
@@ -138,6 +154,7 @@ fn table() -> Vec<Row> {
             outside: Not("works on any file system"),
             dead: Refused("DEAD/dir", 73, died),
             denied: Denied("FULL/dir", 73, "ask its owner"),
+            pipe: Refused("PIPE", 73, "check the path"),
             number: Refused("--steps none", 64, "shale demo --help"),
         },
     ]
@@ -160,7 +177,9 @@ impl Places {
         fs::create_dir(plain.join("empty"))?;
         fs::set_permissions(plain.join("empty"), Permissions::from_mode(0o777))?;
         fs::write(plain.join("file"), b"x")?;
+        mkfifo(&plain.join("pipe"), Mode::S_IRUSR | Mode::S_IWUSR)?;
         let live = case.mount("live", &[])?;
+        mkfifo(&live.path().join("pipe"), Mode::S_IRUSR | Mode::S_IWUSR)?;
         let closed = live.path().join("closed");
         fs::create_dir(&closed)?;
         fs::write(closed.join("file"), b"secret")?;
@@ -184,6 +203,7 @@ impl Places {
             let place = match first {
                 "MISSING" => self.plain.join("missing"),
                 "FILE" => self.plain.join("file"),
+                "PIPE" => self.plain.join("pipe"),
                 "FULL" => self.plain.join("full"),
                 "EMPTY" => self.plain.join("empty"),
                 "LIVE" => self.live.path().to_owned(),
@@ -272,6 +292,7 @@ pub(crate) fn every_command_refuses_everything(case: &Case) -> Outcome {
             &row.outside,
             &row.dead,
             &row.denied,
+            &row.pipe,
             &row.number,
         ] {
             let Some(finished) = places.run(command, false, attempt)? else {
