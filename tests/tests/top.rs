@@ -188,7 +188,7 @@ fn whole(case: &Case) -> Outcome {
         .args(["resize-window", "-x", "40", "-y", "10"])
         .ok()?;
     terminal.wait("the small screen", |screen| {
-        screen.contains("enlarge the terminal")
+        screen.contains("needs 60x16; q quits")
     })?;
     terminal
         .tmux()

@@ -10,7 +10,7 @@ use ratatui::widgets::{RenderDirection, Sparkline, Widget};
 use shale_fs::live::Live;
 
 use super::rates::Rates;
-use crate::report::printable;
+use crate::report::{self, printable};
 use crate::size;
 
 /// What `--once` prints.
@@ -53,7 +53,8 @@ pub(super) fn text(view: &View<'_>) -> String {
 /// Draws into a part of the screen.
 pub(super) fn draw(view: &View<'_>, area: Rect, buffer: &mut Buffer) {
     if area.width < LEAST.0 || area.height < LEAST.1 {
-        let text = "enlarge the terminal";
+        let (columns, lines) = LEAST;
+        let text = format!("needs {columns}x{lines}; q quits");
         buffer.set_stringn(area.x, area.y, text, area.width.into(), Style::new());
         return;
     }
@@ -69,7 +70,7 @@ fn bold() -> Style {
 fn head(view: &View<'_>, area: Rect, buffer: &mut Buffer) {
     let right = format!("up {}  q quits", duration(view.live.uptime));
     let room = usize::from(area.width) - right.len() - 10;
-    let name = printable(&view.mountpoint.to_string_lossy());
+    let name = printable(&report::name(view.mountpoint));
     let left = format!("ShaleFS {}", end_of(&name, room));
     let style = bold().add_modifier(Modifier::REVERSED);
     buffer.set_style(Rect { height: 1, ..area }, style);
@@ -226,7 +227,7 @@ fn lists(view: &View<'_>, area: Rect, buffer: &mut Buffer) {
         )
     });
     let y = y + slow_rows + 2;
-    let title = "    read/s     written/s  BUSIEST FILES";
+    let title = "    read/s   written/s   BUSIEST FILES";
     list(
         title,
         busy,
@@ -405,7 +406,7 @@ mod tests {
         assert!(lines.iter().any(|line| line.contains("run/file15.nc")));
         let small = picture(60, 16);
         assert!(small[0].ends_with("q quits"), "{small:#?}");
-        assert_eq!(picture(30, 5)[0], "enlarge the terminal");
+        assert_eq!(picture(30, 5)[0], "needs 60x16; q quits");
     }
 
     #[test]
