@@ -10,7 +10,14 @@ use crate::{Layout, Variable};
 #[must_use]
 pub fn describe(layout: &Layout) -> String {
     let mut text = String::new();
-    let format = layout.format().map_or("opaque", |format| format.name());
+    let Some(format) = layout.format() else {
+        let _ = writeln!(
+            text,
+            "a format that is not understood, {} bytes",
+            layout.file_len()
+        );
+        return text;
+    };
     let understood = layout.understood_bytes().min(layout.file_len());
     let share = if layout.file_len() == 0 {
         0.0
@@ -19,14 +26,15 @@ pub fn describe(layout: &Layout) -> String {
     };
     let _ = writeln!(
         text,
-        "{format}, {} bytes, {share:.1} % in variables",
+        "{}, {} bytes, {share:.1} % in variables",
+        format.name(),
         layout.file_len()
     );
     if let Some(problem) = layout.problem() {
         let _ = writeln!(text, "not all of it is understood: {problem}");
     }
     let mut rows =
-        vec![["VARIABLE", "TYPE", "SHAPE", "STORED", "OFFSET", "BYTES"].map(String::from)];
+        vec![["variable", "type", "shape", "pieces", "offset", "bytes"].map(String::from)];
     for (variable, place) in layout.variables().iter().zip(places(layout)) {
         rows.push([
             visible(&variable.path),
@@ -120,5 +128,17 @@ fn table(text: &mut String, rows: &[[String; 6]]) {
         }
         text.push_str(line.trim_end());
         text.push('\n');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Options, parse};
+
+    #[test]
+    fn what_is_not_understood_is_one_line() {
+        let text = describe(&parse(&b"some words".to_vec(), &Options::default()));
+        assert_eq!(text, "a format that is not understood, 10 bytes\n");
     }
 }
