@@ -87,6 +87,19 @@ fn in_place(case: &Case) -> Outcome {
     ] {
         ensure!(local.join(file).exists(), "{file} is missing");
     }
+    // What the page for administrators points at is beside it.
+    let docs = local.join("share/doc/shale");
+    let page = fs::read_to_string(docs.join("admin.md"))?;
+    let links = page
+        .split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split(')').next());
+    for link in links {
+        ensure!(
+            docs.join(link).exists(),
+            "{link} is missing beside admin.md"
+        );
+    }
     // Only the helpers are outside the prefix.
     for path in read_tree(&tree)?.into_keys() {
         let inside = path.starts_with("usr/local") || path.starts_with("usr/sbin");
