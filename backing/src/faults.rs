@@ -129,8 +129,18 @@ impl Change {
                 names.insert(path.clone(), *node);
             }
             Self::Rename(from, to) => {
-                if let Some(node) = names.remove(from) {
-                    names.insert(to.clone(), node);
+                // What is in a directory goes with it.
+                let inside = |(name, _): &(&PathBuf, &Node)| name.starts_with(from);
+                let moved: Vec<PathBuf> = names
+                    .iter()
+                    .filter(inside)
+                    .map(|(n, _)| n.clone())
+                    .collect();
+                for name in moved {
+                    let target = to.iter().chain(name.iter().skip(from.iter().count()));
+                    if let Some(node) = names.remove(&name) {
+                        names.insert(target.collect(), node);
+                    }
                 }
             }
             Self::Remove(path) => names.retain(|name, _| !name.starts_with(path)),
@@ -449,6 +459,7 @@ impl Backing for Faulty {
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
         self.0.step(Step::SyncDir, path)?;
+        let path = path.strip_prefix(".").unwrap_or(path);
         let mut shadow = self.0.shadow.lock();
         let pending = std::mem::take(&mut shadow.pending);
         for change in pending {
@@ -567,6 +578,24 @@ mod tests {
         backing.sync_dir(Path::new("d")).unwrap();
         assert_eq!(lab.found(Left::Nothing, "d/f"), None);
         assert_eq!(lab.found(Left::Nothing, "d/g").unwrap(), b"one");
+    }
+
+    #[test]
+    fn what_is_in_a_directory_goes_with_it() {
+        let lab = Lab::new();
+        let backing = lab.disk.backing();
+        backing.create_dir_all(Path::new("d")).unwrap();
+        let file = backing.open(Path::new("d/f"), Access::CreateNew).unwrap();
+        file.write_all_at(b"one", 0).unwrap();
+        file.sync_data().unwrap();
+        backing.sync_dir(Path::new("d")).unwrap();
+        backing.sync_dir(Path::new(".")).unwrap();
+        backing.rename(Path::new("d"), Path::new("e")).unwrap();
+        assert_eq!(lab.found(Left::Nothing, "d/f").unwrap(), b"one");
+        assert_eq!(lab.found(Left::Everything, "d/f"), None);
+        backing.sync_dir(Path::new("")).unwrap();
+        assert_eq!(lab.found(Left::Nothing, "e/f").unwrap(), b"one");
+        assert_eq!(lab.found(Left::Nothing, "d/f"), None);
     }
 
     #[test]

@@ -6,6 +6,7 @@ pub(crate) mod checkpoint;
 mod embedded;
 pub(crate) mod files;
 mod group;
+mod import;
 pub mod journal;
 mod maintain;
 mod mem;

@@ -98,28 +98,48 @@ pub fn fsck(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<FsckReport, Error> {
     let backing: Arc<dyn Backing> = Arc::new(PosixBacking::new(store));
-    if options.rebuild {
-        if let Err(unknown @ Error::UnknownFormat { .. }) = Superblock::read(&*backing) {
-            return Err(unknown);
-        }
-        require_remains(store, &*backing)?;
-    } else if Superblock::read(&*backing)?.is_none() {
-        return Err(Error::NotAStore {
-            path: store.to_owned(),
-            reason: "there is no superblock, so it is not a store".to_owned(),
-        });
-    }
+    require_store(&*backing, options)?;
     let _lock = StoreLock::take(store, "being checked")?;
+    fsck_on(&backing, options, progress)
+}
+
+/// Checks a store on a device that nobody else uses.
+///
+/// # Errors
+/// When the store cannot be read at all.
+pub fn fsck_on(
+    backing: &Arc<dyn Backing>,
+    options: &FsckOptions,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<FsckReport, Error> {
+    require_store(&**backing, options)?;
     let mut report = FsckReport::default();
     if options.rebuild {
-        rebuild::rebuild(&backing, &mut report)?;
+        rebuild::rebuild(backing, &mut report)?;
     }
     let repair = options.repair || options.rebuild;
-    check::check(&backing, repair, &mut report, progress)?;
+    check::check(backing, repair, &mut report, progress)?;
     Ok(report)
 }
 
-/// Refuses a directory in which there is nothing to rebuild from.
+/// Refuses what is no store, or has nothing in it to rebuild one from.
+fn require_store(backing: &dyn Backing, options: &FsckOptions) -> Result<(), Error> {
+    let store = backing.root();
+    if options.rebuild {
+        return match Superblock::read(backing) {
+            Err(unknown @ Error::UnknownFormat { .. }) => Err(unknown),
+            _ => require_remains(store, backing),
+        };
+    }
+    if Superblock::read(backing)?.is_some() {
+        return Ok(());
+    }
+    Err(Error::NotAStore {
+        path: store.to_owned(),
+        reason: "there is no superblock, so it is not a store".to_owned(),
+    })
+}
+
 fn require_remains(store: &Path, backing: &dyn Backing) -> Result<(), Error> {
     if backing.list(Path::new(crate::pack::DIR)).is_ok() {
         return Ok(());

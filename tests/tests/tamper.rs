@@ -6,6 +6,8 @@
 mod classes;
 #[path = "tamper/harm.rs"]
 mod harm;
+#[path = "tamper/interrupted.rs"]
+mod interrupted;
 #[path = "tamper/specimen.rs"]
 mod specimen;
 
@@ -36,6 +38,14 @@ fn main() -> ExitCode {
         .test(
             "a_rebuild_does_not_believe_the_catalogue_of_another_store",
             foreign_catalogue,
+        )
+        .test(
+            "a_repair_that_is_cut_short_is_done_again",
+            interrupted::repair,
+        )
+        .test(
+            "a_rebuild_that_is_cut_short_is_done_again",
+            interrupted::rebuild,
         )
         .run()
 }

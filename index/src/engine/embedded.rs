@@ -16,18 +16,13 @@ use shale_backing::Backing;
 
 use super::change::Commit;
 use super::files;
-use super::journal::segment;
-use super::memtable::Slot;
 use super::open;
 use super::options::{Options, Recovery, Tuning};
 use super::shared::Shared;
-use super::snapshot::{self, SnapshotWriter};
 use super::view::View;
 use super::view::memory::Memory;
 use crate::Error;
 use crate::kv::{Found, Kv, Lease, Outcome, Txn, Version, Versioned, Want};
-
-const EEXIST: i32 = 17;
 
 /// Sees the keys of a dump.
 pub type Visitor<'a> = dyn FnMut(&[u8], &Versioned) -> Result<(), Error> + 'a;
@@ -62,52 +57,6 @@ impl Embedded {
             },
             recovery,
         ))
-    }
-
-    /// Creates an index from a list of pairs, where there is none. Afterwards it can be opened;
-    /// its first commit will have the number `next`.
-    ///
-    /// # Errors
-    /// When there is an index already, or it cannot be written.
-    pub fn import(
-        backing: &dyn Backing,
-        pairs: impl IntoIterator<Item = (Vec<u8>, Versioned)>,
-        next: Version,
-    ) -> Result<(), Error> {
-        let dir = std::path::Path::new(files::DIR);
-        backing
-            .create_dir_all(dir)
-            .map_err(files::io_error("create", dir))?;
-        for prefix in [segment::PREFIX, snapshot::PREFIX] {
-            if !files::list_numbered(backing, prefix)?.is_empty() {
-                return Err(Error::Refused(EEXIST));
-            }
-        }
-        files::remove(backing, &files::path("checkpoint"))?;
-        let last = next.saturating_sub(1);
-        let mut writer = SnapshotWriter::create(backing, last)?;
-        for (
-            key,
-            Versioned {
-                value,
-                version,
-                created,
-            },
-        ) in pairs
-        {
-            let slot = Slot {
-                version,
-                created,
-                value: Some(value),
-                leased: false,
-            };
-            writer.push(&key, &slot)?;
-        }
-        writer.finish(backing, last)?;
-        let root = std::path::Path::new(".");
-        backing
-            .sync_dir(root)
-            .map_err(files::io_error("sync", root))
     }
 
     /// Calls `tap` with every commit from now on, in order, while no other commit can happen. It

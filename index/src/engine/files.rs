@@ -19,9 +19,14 @@ pub(crate) fn path(name: &str) -> PathBuf {
     Path::new(DIR).join(name)
 }
 
-/// The name of a numbered file.
+/// The path of a numbered file.
 pub(crate) fn numbered(prefix: &str, number: u64) -> PathBuf {
-    path(&format!("{prefix}{number:016x}"))
+    path(&numbered_name(prefix, number))
+}
+
+/// The same without the directory.
+pub(crate) fn numbered_name(prefix: &str, number: u64) -> String {
+    format!("{prefix}{number:016x}")
 }
 
 /// The number in a name that [`numbered`] made.

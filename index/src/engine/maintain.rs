@@ -1,6 +1,7 @@
 //! What happens behind the commits: checkpoints, snapshots, trimming, and making the view again.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -200,7 +201,7 @@ impl Shared {
     fn snapshot(&self, maintenance: &mut Maintenance) -> Result<(), Error> {
         let version = self.tables.read().version;
         let before = self.journaled.load(Ordering::Relaxed);
-        let mut writer = SnapshotWriter::create(&*self.backing, version)?;
+        let mut writer = SnapshotWriter::create(&*self.backing, Path::new(files::DIR), version)?;
         let walked = walk(&mut |key, slot| writer.push(key, slot), |from| {
             loop {
                 self.check()?;

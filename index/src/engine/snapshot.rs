@@ -24,7 +24,7 @@
 //! state of the journal's end. The journal up to the version when it was finished is durable
 //! before the snapshot gets its name.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use shale_backing::{Access, Backing, BackingFile};
@@ -78,9 +78,13 @@ pub(crate) struct SnapshotWriter {
 }
 
 impl SnapshotWriter {
-    /// Begins one.
-    pub(crate) fn create(backing: &dyn Backing, version: Version) -> Result<Self, Error> {
-        let path = files::path("snapshot-new");
+    /// Begins one in an index directory.
+    pub(crate) fn create(
+        backing: &dyn Backing,
+        dir: &Path,
+        version: Version,
+    ) -> Result<Self, Error> {
+        let path = dir.join("snapshot-new");
         files::remove(backing, &path)?;
         let file = backing
             .open(&path, Access::CreateNew)
@@ -173,11 +177,11 @@ impl SnapshotWriter {
         self.file
             .sync_data()
             .map_err(io_error("sync", &self.path))?;
-        let path = path_of(self.summary.version);
+        let dir = self.path.parent().unwrap_or(Path::new(files::DIR));
+        let path = dir.join(files::numbered_name(PREFIX, self.summary.version));
         backing
             .rename(&self.path, &path)
             .map_err(io_error("rename", &self.path))?;
-        let dir = std::path::Path::new(files::DIR);
         backing.sync_dir(dir).map_err(io_error("sync", dir))?;
         Ok(self.summary)
     }

@@ -5,7 +5,6 @@
 //! gathered in `lost+found`.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use shale_backing::{Access, Backing, BackingFile};
@@ -32,7 +31,6 @@ use crate::tiles::Directory;
 
 /// Where files without a name go.
 const LOST: &[u8] = b"lost+found";
-const INDEX: &str = "index";
 
 pub(super) fn rebuild(backing: &Arc<dyn Backing>, report: &mut FsckReport) -> Result<(), Error> {
     let superblock = match Superblock::read(&**backing) {
@@ -63,7 +61,6 @@ pub(super) fn rebuild(backing: &Arc<dyn Backing>, report: &mut FsckReport) -> Re
         ));
     }
     recount(backing, &superblock, &mut pairs, next)?;
-    set_aside(&**backing)?;
     let count = pairs.len();
     Embedded::import(&**backing, pairs, next + 1)?;
     report.repaired(format!(
@@ -89,23 +86,6 @@ fn new_superblock(backing: &dyn Backing) -> Result<Superblock, Error> {
         }
     }
     Ok(superblock)
-}
-
-/// Keeps what is left of the old index, under another name.
-fn set_aside(backing: &dyn Backing) -> Result<(), Error> {
-    if backing.list(INDEX.as_ref()).is_err() {
-        return Ok(());
-    }
-    for number in 1.. {
-        let aside = PathBuf::from(format!("index.old-{number}"));
-        if backing.list(&aside).is_err() {
-            backing
-                .rename(INDEX.as_ref(), &aside)
-                .map_err(Error::io("rename", INDEX))?;
-            break;
-        }
-    }
-    Ok(())
 }
 
 /// Adds files for frames whose inode is not known.
