@@ -28,7 +28,7 @@ HELPERS := mount.shale mount.fuse.shale umount.shale umount.fuse.shale
 GENERATED := $(TARGET)/generated
 
 .PHONY: all build failpoints demo test setup check unit e2e torture bench bench-codec bench-docs \
-	fuzz-codec fuzz-layout fuzz-index fuzz-store fuzz-policy miri-codec clean generated install uninstall deb
+	fuzz-codec fuzz-layout fuzz-index fuzz-store fuzz-policy miri-codec tsan clean generated install uninstall deb
 
 all: build
 
@@ -151,6 +151,10 @@ fuzz-policy:
 # Needs a nightly toolchain with Miri. The scalar code, without what calls C.
 miri-codec:
 	$(CARGO) +nightly miri test -p shale-codec --lib -- --skip every_coder --skip any_size --skip any_width --skip simd
+
+# Data races, with the thread sanitizer; says what has to be installed for it.
+tsan: setup
+	@tests/scripts/tsan.sh
 
 clean:
 	$(CARGO) clean

@@ -23,6 +23,7 @@
 //! | `SHALE_TEST_JOBS` | tests at a time within a suite |
 //! | `SHALE_TEST_SEED` | seed of the randomised suites (printed by every run) |
 //! | `SHALE_TEST_SECONDS` | how long each randomised test goes on (default: its short form) |
+//! | `SHALE_TEST_SANITIZED` | the binary has a sanitizer in it: its memory is not judged |
 //! | `SHALE_TEST_RESULTS` | directory that receives one result file per suite |
 //! | `SHALE_TEST_KEEP` | keep the directories of failed tests (nothing stays mounted) |
 #![forbid(unsafe_code)]
@@ -37,6 +38,7 @@ mod loopdev;
 mod mount;
 mod rng;
 mod rounds;
+mod sanitized;
 mod suite;
 mod sweep;
 mod tree;
@@ -54,6 +56,7 @@ pub use loopdev::{Frozen, Loop, LoopFs, Slow};
 pub use mount::{Mount, Served, alive, binary, failpoints_binary, shale};
 pub use rng::Rng;
 pub use rounds::{is_long, rounds};
+pub use sanitized::is_sanitized;
 pub use suite::{Need, Suite, cgroup2};
 pub use sweep::sweep;
 pub use tree::{Entry, Sample, read_tree, same_trees};
