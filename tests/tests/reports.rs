@@ -29,6 +29,7 @@ fn main() -> ExitCode {
         .test("files_without_variables_say_so", no_variables)
         .test("a_listing_is_sorted_and_drawn", listing)
         .test("odd_things_are_shown_for_what_they_are", odd::odd_things)
+        .test("directories_say_what_is_on_its_way", odd::on_its_way)
         .test("a_listing_asks_once_for_each_name", odd::cheap)
         .test("totals_of_directories_are_exact_after_a_kill", totals)
         .test("metrics_move_with_the_work", metrics)

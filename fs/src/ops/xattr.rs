@@ -137,11 +137,17 @@ impl Fs {
         Ok(())
     }
 
-    /// What the store is doing with a file.
+    /// What the store is doing with a file, or whether something below a directory is not
+    /// stored yet.
     fn state(&self, inode: &Inode) -> &'static str {
+        let writing = if inode.is_dir() {
+            self.store.is_dirty_below(inode.ino)
+        } else {
+            self.store.is_dirty(inode.ino)
+        };
         if self.is_settling(inode.ino) {
             "settling"
-        } else if self.store.is_dirty(inode.ino) {
+        } else if writing {
             "writing"
         } else {
             match inode.phase {

@@ -2,6 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, symlink};
 use std::os::unix::net::UnixListener;
@@ -9,7 +10,7 @@ use std::os::unix::net::UnixListener;
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use nix::unistd::mkfifo;
 use serde_json::Value;
-use shale_tests::{Case, Context, Outcome, ensure, ensure_eq, shale};
+use shale_tests::{Case, Context, Failure, Outcome, ensure, ensure_eq, shale};
 
 use super::{json, number, report};
 
@@ -89,6 +90,40 @@ pub(crate) fn odd_things(case: &Case) -> Outcome {
             }
         }
     }
+    mount.unmount()
+}
+
+/// Totals lag behind by some seconds; a directory says so, at any depth, and others do not.
+pub(crate) fn on_its_way(case: &Case) -> Outcome {
+    let mut mount = case.mount("fs", &["-o", "settle=off"])?;
+    let [outer, inner, other] = ["a", "a/b", "c"].map(|name| mount.path().join(name));
+    fs::create_dir_all(&inner)?;
+    fs::create_dir(&other)?;
+    let path = inner.join("file");
+    let mut file = File::create(&path)?;
+    // It may be stored while we look: only what is seen in between counts.
+    loop {
+        file.write_all(&[7; 10_000])?;
+        file = File::options().append(true).open(&path)?;
+        let is_writing = || Ok::<_, Failure>(report(&path, "state")? == "writing");
+        if !is_writing()? {
+            continue;
+        }
+        let states: Vec<String> = [mount.path(), &outer, &inner, &other]
+            .into_iter()
+            .map(|directory| report(directory, "state"))
+            .collect::<Outcome<_>>()?;
+        if is_writing()? {
+            ensure_eq!(states, ["writing", "writing", "writing", "stored"]);
+            break;
+        }
+    }
+    file.sync_all()?;
+    for directory in [mount.path(), &outer, &inner] {
+        ensure_eq!(report(directory, "state")?, "stored");
+        ensure!(report(directory, "raw")?.parse::<u64>()? >= 10_000, "raw");
+    }
+    drop(file);
     mount.unmount()
 }
 
