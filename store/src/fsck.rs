@@ -3,6 +3,7 @@
 mod check;
 mod rebuild;
 mod repair;
+mod salvage;
 mod tally;
 
 use std::path::Path;

@@ -6,6 +6,8 @@
 mod classes;
 #[path = "tamper/harm.rs"]
 mod harm;
+#[path = "tamper/holes.rs"]
+mod holes;
 #[path = "tamper/interrupted.rs"]
 mod interrupted;
 #[path = "tamper/specimen.rs"]
@@ -38,6 +40,10 @@ fn main() -> ExitCode {
         .test(
             "a_rebuild_does_not_believe_the_catalogue_of_another_store",
             foreign_catalogue,
+        )
+        .test(
+            "a_rebuild_from_a_catalogue_with_a_hole_hides_nothing",
+            holes::anywhere,
         )
         .test(
             "a_repair_that_is_cut_short_is_done_again",

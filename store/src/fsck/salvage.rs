@@ -1,0 +1,372 @@
+//! What can be saved when the catalogue is not whole.
+//!
+//! The frames in packs say which inode and which offset they belong to. Files and directories that
+//! no name is left for are gathered in `lost+found`; of files that may have been newer it is said.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use shale_backing::{Access, Backing, BackingFile};
+use shale_codec::FrameKind;
+use shale_index::ROOT;
+use shale_index::extent::{Extent, ExtentMap, FramePart, Place, TilePart};
+use shale_index::kv::Versioned;
+use shale_index::schema::{
+    CommitRecord, Dentry, Inode, MapRoot, Phase, S_IFDIR, S_IFMT, S_IFREG, Time, decode_number,
+    encode_number, keys,
+};
+
+use super::tally::Tally;
+use super::{FsckReport, Problem};
+use crate::Error;
+use crate::frames::Frames;
+use crate::map::Visited;
+use crate::pack::{self, DirectoryEntry, PackId, Packs, Scanned, scan};
+use crate::settle::gathered;
+use crate::superblock::Superblock;
+use crate::tiles::Directory;
+
+/// Where files without a name go.
+const LOST: &[u8] = b"lost+found";
+
+type Pairs = BTreeMap<Vec<u8>, Versioned>;
+
+/// Extents that frames tell of, with the numbers of the frames, by inode.
+type Told = BTreeMap<u64, Vec<(u64, Extent)>>;
+
+/// Makes a sound tree of what is left of the catalogue and of what the frames tell.
+pub(super) fn salvage(
+    backing: &Arc<dyn Backing>,
+    superblock: &Superblock,
+    pairs: &mut Pairs,
+    next: &mut u64,
+    report: &mut FsckReport,
+) -> Result<(), Error> {
+    let told = frames_tell(&**backing)?;
+    let tally = tally(pairs);
+    let version = *next;
+    *next += 1;
+    let unnamed = complete(pairs, &tally, &told, version, report);
+    report.repaired(format!(
+        "the catalogue is not whole: {unnamed} files and directories without a name are in lost+found"
+    ));
+    let packs = Packs::open(Arc::clone(backing), superblock.id, 0, BTreeMap::new())?;
+    let frames = Frames::new(packs, 16 << 20);
+    for inode in tally.inodes.values().filter(|inode| inode.is_file()) {
+        if let Some(told) = told.get(&inode.ino)
+            && lacks(&tally, &frames, inode, told)
+        {
+            report.problems.push(Problem {
+                what:
+                    "the catalogue is not whole, and packs have data of this file that it does not \
+                       know of: the file may be older than it was, or incomplete"
+                        .to_owned(),
+                file: tally.path(inode.ino).or_else(|| Some(lost_path(inode.ino))),
+                offset: None,
+                repaired: false,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn tally(pairs: &Pairs) -> Tally {
+    let mut tally = Tally::default();
+    for (key, value) in pairs {
+        tally.take(key, &value.value, value.version);
+    }
+    tally
+}
+
+fn lost_path(ino: u64) -> String {
+    format!("/{}/#{ino}", LOST.escape_ascii())
+}
+
+/// What all frames in all packs tell.
+fn frames_tell(backing: &dyn Backing) -> Result<Told, Error> {
+    let mut told = Told::new();
+    for (id, _) in pack::list(backing)? {
+        let path = PackId(id).path();
+        let file = backing
+            .open(&path, Access::Read)
+            .map_err(Error::io("open", &path))?;
+        let mut frames = Vec::new();
+        scan(&*file, |scanned| {
+            if let Scanned::Frame { at, header } = scanned
+                && header.raw_len > 0
+            {
+                frames.push(DirectoryEntry::new(at, &header));
+            }
+        })
+        .map_err(Error::io("read", &path))?;
+        for entry in frames {
+            for extent in extents_of(&*file, id, &entry) {
+                let told = told.entry(entry.meta.inode).or_default();
+                told.push((entry.meta.sequence, extent));
+            }
+        }
+    }
+    Ok(told)
+}
+
+/// Whether there is a frame that is newer than what a file has in its place. It has been cut off,
+/// or was never committed, or its commit is lost.
+fn lacks(tally: &Tally, frames: &Frames, inode: &Inode, told: &[(u64, Extent)]) -> bool {
+    let numbers: HashMap<(u64, u64), u64> = told
+        .iter()
+        .filter_map(|(number, extent)| Some((extent.place.origin()?, *number)))
+        .collect();
+    let mut has = ExtentMap::new();
+    let visited = tally.visit(frames, inode, |visited| {
+        if let Visited::Extent(extent) = visited {
+            has.insert(extent);
+        }
+    });
+    // A map that cannot be read is reported by the check that follows.
+    visited.is_ok()
+        && told.iter().any(|(number, extent)| {
+            let (mut at, end) = (extent.offset, extent.end());
+            for there in has.range(extent.offset, end) {
+                let origin = there.place.origin();
+                let age = origin.map_or(Some(0), |origin| numbers.get(&origin).copied());
+                if there.offset > at || age.is_some_and(|age| age < *number) {
+                    return true;
+                }
+                at = there.end();
+            }
+            at < end
+        })
+}
+
+/// Gives everything an inode and a name; returns how many names are in `lost+found`.
+fn complete(
+    pairs: &mut Pairs,
+    tally: &Tally,
+    told: &Told,
+    version: u64,
+    report: &mut FsckReport,
+) -> usize {
+    let kept = lost_and_found(pairs);
+    let free = free_inode(pairs, tally).max(told.keys().max().map_or(0, |ino| ino + 1));
+    let lost = kept.unwrap_or(free);
+    let mut named: BTreeSet<u64> = BTreeSet::from([ROOT, lost]);
+    let mut put = |key: Vec<u8>, value: Vec<u8>| {
+        pairs.insert(
+            key,
+            Versioned {
+                value: value.into(),
+                version,
+                created: version,
+            },
+        );
+    };
+    let mut gone = Vec::new();
+    // Directories of which only names are left: their own, or those in them.
+    let mut dirs: BTreeMap<u64, u64> = BTreeMap::new();
+    for (parent, _, _) in &tally.dentries {
+        if *parent != ROOT && !tally.inodes.contains_key(parent) {
+            dirs.entry(*parent).or_insert(lost);
+        }
+    }
+    let mut parents: BTreeMap<u64, u64> = BTreeMap::new();
+    for (parent, name, dentry) in &tally.dentries {
+        let known = tally.inodes.contains_key(&dentry.ino);
+        if dentry.kind == S_IFDIR {
+            parents.insert(dentry.ino, *parent);
+            if !known {
+                dirs.insert(dentry.ino, *parent);
+            }
+        } else if !known && !told.contains_key(&dentry.ino) {
+            gone.push(keys::dentry(*parent, name));
+            let dir = tally.path(*parent).unwrap_or_else(|| lost_path(*parent));
+            report.problems.push(Problem {
+                what: "of this file nothing but its name was left, which has been removed"
+                    .to_owned(),
+                file: Some(format!("{dir}/{}", name.escape_ascii())),
+                offset: None,
+                repaired: false,
+            });
+            continue;
+        }
+        named.insert(dentry.ino);
+    }
+    if !tally.inodes.contains_key(&ROOT) {
+        put(
+            keys::inode(ROOT),
+            node(ROOT, S_IFDIR | 0o755, ROOT).encode(),
+        );
+    }
+    for (&ino, &parent) in &dirs {
+        put(
+            keys::inode(ino),
+            node(ino, S_IFDIR | 0o700, parent).encode(),
+        );
+    }
+    for (&ino, extents) in told
+        .iter()
+        .filter(|(ino, _)| !tally.inodes.contains_key(ino))
+    {
+        let mut extents = extents.clone();
+        extents.sort_by_key(|(number, _)| *number);
+        let map = ExtentMap::from_extents(extents.into_iter().map(|(_, extent)| extent));
+        let all: Vec<Extent> = map.iter().copied().collect();
+        let mut inode = node(ino, S_IFREG | 0o600, lost);
+        inode.size = all.iter().map(Extent::end).max().unwrap_or(0);
+        put(keys::inode(ino), inode.encode());
+        put(
+            keys::commit(ino, 0, 1),
+            CommitRecord { extents: all }.encode(),
+        );
+    }
+    let mut unnamed: Vec<(u64, u32)> = Vec::new();
+    for inode in tally.inodes.values() {
+        let forgotten = inode.nlink == 0 || tally.orphans.contains(&inode.ino);
+        let nowhere = !named.contains(&inode.ino) && !forgotten;
+        let parent = if nowhere {
+            lost
+        } else {
+            parents.get(&inode.ino).copied().unwrap_or(inode.parent)
+        };
+        if parent != inode.parent && (nowhere || inode.is_dir()) {
+            let moved = Inode {
+                parent,
+                ..inode.clone()
+            };
+            put(keys::inode(inode.ino), moved.encode());
+        }
+        if nowhere {
+            unnamed.push((inode.ino, inode.mode & S_IFMT));
+        }
+    }
+    let made = dirs.keys().map(|ino| (*ino, S_IFDIR));
+    let found = told.keys().filter(|ino| !tally.inodes.contains_key(ino));
+    let made = made.chain(found.map(|ino| (*ino, S_IFREG)));
+    unnamed.extend(made.filter(|(ino, _)| !named.contains(ino)));
+    if !unnamed.is_empty() {
+        if kept.is_none() {
+            let dir = node(lost, S_IFDIR | 0o700, ROOT);
+            put(keys::inode(lost), dir.encode());
+            let kind = S_IFDIR;
+            put(
+                keys::dentry(ROOT, LOST),
+                Dentry { ino: lost, kind }.encode(),
+            );
+        }
+        for &(ino, kind) in &unnamed {
+            let name = format!("#{ino}");
+            put(
+                keys::dentry(lost, name.as_bytes()),
+                Dentry { ino, kind }.encode(),
+            );
+        }
+        put(keys::counter("ino"), encode_number(free + 1));
+    }
+    for key in gone {
+        pairs.remove(&key);
+    }
+    unnamed.len()
+}
+
+/// The directory that an earlier rebuild has made, if it is still there.
+fn lost_and_found(pairs: &Pairs) -> Option<u64> {
+    let dentry = Dentry::decode(&pairs.get(&keys::dentry(ROOT, LOST))?.value)?;
+    let inode = Inode::decode(dentry.ino, &pairs.get(&keys::inode(dentry.ino))?.value)?;
+    inode.is_dir().then_some(dentry.ino)
+}
+
+/// A number above those of all inodes that are known, and of all that were handed out.
+fn free_inode(pairs: &Pairs, tally: &Tally) -> u64 {
+    let known = pairs.keys().filter_map(|key| keys::inode_of(key)).max();
+    let named = tally
+        .dentries
+        .iter()
+        .map(|(parent, _, dentry)| *parent.max(&dentry.ino));
+    let known = known.max(named.max());
+    let counter = pairs.get(&keys::counter("ino"));
+    let handed_out = counter.and_then(|value| decode_number(&value.value));
+    (LAST_RESERVED + 1)
+        .max(known.map_or(0, |ino| ino + 1))
+        .max(handed_out.unwrap_or(0))
+}
+
+/// What a frame by itself tells about where its bytes belong.
+fn extents_of(file: &dyn BackingFile, pack: u64, entry: &DirectoryEntry) -> Vec<Extent> {
+    let part = FramePart {
+        pack,
+        at: entry.at,
+        frame_len: entry.frame_len,
+        raw_len: entry.raw_len,
+        skip: 0,
+    };
+    let decoded = || {
+        let mut stored = vec![0; entry.frame_len as usize];
+        let mut raw = Vec::new();
+        file.read_exact_at(&mut stored, entry.at).ok()?;
+        shale_codec::Decoder::new().decode(&stored, &mut raw).ok()?;
+        Some(raw)
+    };
+    let offset = entry.meta.offset;
+    match entry.meta.kind {
+        FrameKind::Data => vec![Extent {
+            offset,
+            len: u64::from(entry.raw_len),
+            place: Place::Frame(part),
+        }],
+        FrameKind::Gather => decoded()
+            .and_then(|raw| gathered(&raw))
+            .unwrap_or_default()
+            .into_iter()
+            .map(|(offset, len, skip)| Extent {
+                offset,
+                len,
+                place: Place::Frame(FramePart { skip, ..part }),
+            })
+            .collect(),
+        FrameKind::Tiles => decoded()
+            .and_then(|raw| Directory::decode_unbound(&raw))
+            .filter(|(_, body)| *body <= entry.at)
+            .map(|(directory, body)| Extent {
+                offset,
+                len: directory.geometry().len(),
+                place: Place::Tiles(TilePart {
+                    pack,
+                    at: entry.at,
+                    frame_len: entry.frame_len,
+                    directory_len: entry.raw_len,
+                    body,
+                    raw_len: directory.geometry().len(),
+                    skip: 0,
+                }),
+            })
+            .into_iter()
+            .collect(),
+        FrameKind::Tile | FrameKind::Map | FrameKind::Catalog => Vec::new(),
+    }
+}
+
+/// Inode numbers below are not handed out.
+const LAST_RESERVED: u64 = 15;
+
+fn node(ino: u64, mode: u32, parent: u64) -> Inode {
+    let now = Time::now();
+    Inode {
+        ino,
+        mode,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        // Counted afterwards.
+        nlink: 1,
+        size: 0,
+        stored: 0,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        btime: now,
+        parent,
+        chunk_shift: 20,
+        phase: Phase::Fresh,
+        target: Vec::new(),
+        map: MapRoot::Inline(Vec::new()),
+    }
+}
