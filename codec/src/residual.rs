@@ -73,6 +73,10 @@ const NARROW: [u64; 256] = {
     narrow
 };
 
+/// Bytes of a [`Window`]: eight residuals have up to 29 extra bits each, and the last one is cut
+/// out of eight bytes.
+const WINDOW: usize = 39;
+
 /// Bits of storage of a residual, its class not counted.
 #[inline(always)]
 pub(crate) fn class_of(residual: u64) -> (u8, u32) {
@@ -180,27 +184,24 @@ pub(crate) fn join<W: Word>(classes: &[u8], reader: &mut BitReader<'_>, residual
     let lane = lane_len(residuals.len());
     let (body, left_over) = residuals.split_at_mut(lane * LANES);
     let (rows, last) = classes.split_at(lane * LANES);
-    let mut lanes = body.chunks_exact_mut(lane.max(1));
-    let mut lanes: [&mut [W]; LANES] = std::array::from_fn(|_| lanes.next().unwrap_or_default());
-    // As many at a time as one load of the extra bits serves.
     for (at, row) in rows.as_chunks::<LANES>().0.iter().enumerate() {
-        let mut k = 0;
+        let mut to = at;
         let mut put = |residual: u64| {
-            lanes[k][at] = W::from_u64(residual);
-            k += 1;
+            body[to] = W::from_u64(residual);
+            to += lane;
         };
-        match W::BYTES {
-            1 | 2 => {
-                for i in 0..2 {
-                    reader.several::<4>(row, i).into_iter().for_each(&mut put);
+        match reader.window().filter(|_| W::BYTES <= 4) {
+            Some(mut window) => {
+                for &class in row {
+                    put(window.residual(class));
+                }
+                reader.at += window.at - reader.at % 8;
+            }
+            None => {
+                for &class in row {
+                    put(reader.residual(class));
                 }
             }
-            4 => {
-                for i in 0..4 {
-                    reader.several::<2>(row, i).into_iter().for_each(&mut put);
-                }
-            }
-            _ => row.iter().for_each(|class| put(reader.residual(*class))),
         }
     }
     for (residual, &class) in left_over.iter_mut().zip(last) {
@@ -243,6 +244,30 @@ pub(crate) struct BitReader<'a> {
     at: usize,
 }
 
+/// The extra bits of a row of classes of elements of up to four bytes, which can be cut out side
+/// by side: where each begins depends on those before it by an addition only.
+struct Window<'a> {
+    bytes: &'a [u8; WINDOW],
+    /// In bits.
+    at: usize,
+}
+
+impl Window<'_> {
+    /// The residual of a class.
+    #[inline(always)]
+    fn residual(&mut self, class: u8) -> u64 {
+        let narrow = NARROW[class as usize];
+        let len = (narrow >> 32) as u32;
+        // Only hostile classes lead further than the last word.
+        let byte = self.at / 8 % (WINDOW - 7);
+        let mut word = [0; 8];
+        word.copy_from_slice(&self.bytes[byte..byte + 8]);
+        let bits = u64::from_le_bytes(word) >> (self.at % 8);
+        self.at += len as usize;
+        (narrow & 0xFFFF_FFFF) | bits & ((1 << len) - 1)
+    }
+}
+
 impl<'a> BitReader<'a> {
     pub(crate) fn new(bytes: &'a [u8]) -> Self {
         BitReader { bytes, at: 0 }
@@ -282,24 +307,14 @@ impl<'a> BitReader<'a> {
         }
     }
 
-    /// The residuals of group `i` of `N` classes.
+    /// The bits from here on, unless they end before.
     #[inline(always)]
-    fn several<const N: usize>(&mut self, classes: &[u8; LANES], i: usize) -> [u64; N] {
-        let mut len = 0;
-        let mut bits = self.peek();
-        let residuals: [u64; N] = std::array::from_fn(|k| {
-            let narrow = NARROW[classes[i * N + k] as usize];
-            let more = (narrow >> 32) as u32;
-            let residual = (narrow & 0xFFFF_FFFF) | bits & ((1 << more) - 1);
-            bits >>= more;
-            len += more;
-            residual
-        });
-        if len <= 57 {
-            self.at += len as usize;
-            return residuals;
-        }
-        std::array::from_fn(|k| self.residual(classes[i * N + k]))
+    fn window(&self) -> Option<Window<'a>> {
+        let bytes = self.bytes.get(self.at / 8..)?.first_chunk()?;
+        Some(Window {
+            bytes,
+            at: self.at % 8,
+        })
     }
 
     #[cold]

@@ -20,7 +20,6 @@ const SPARE_SHARE: u64 = 8;
 pub(crate) struct FrameCache {
     limit: u64,
     state: Mutex<State>,
-    loaded: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -38,8 +37,19 @@ struct State {
 
 #[derive(Debug)]
 enum Slot {
-    Loading,
-    Ready { data: Arc<Vec<u8>>, tick: u64 },
+    /// With those who wait for this one: a wake-up for each frame that anybody has decoded would
+    /// cost more than it tells.
+    Loading(Arc<Condvar>),
+    Ready {
+        data: Arc<Vec<u8>>,
+        tick: u64,
+    },
+}
+
+/// What is known of a frame.
+enum Found {
+    Here(Arc<Vec<u8>>),
+    OnTheWay(Arc<Condvar>),
 }
 
 impl FrameCache {
@@ -47,7 +57,6 @@ impl FrameCache {
         Self {
             limit,
             state: Mutex::default(),
-            loaded: Condvar::new(),
         }
     }
 
@@ -61,20 +70,20 @@ impl FrameCache {
             let mut state = self.state.lock();
             loop {
                 match state.touch(key) {
-                    Some(Some(data)) => return Ok(data),
-                    Some(None) => self.loaded.wait(&mut state),
+                    Some(Found::Here(data)) => return Ok(data),
+                    Some(Found::OnTheWay(loaded)) => loaded.wait(&mut state),
                     None => break,
                 }
             }
-            state.entries.insert(key, Slot::Loading);
+            let loaded = Arc::new(Condvar::new());
+            state.entries.insert(key, Slot::Loading(loaded));
         }
         let guard = LoadGuard { cache: self, key };
         let data = Arc::new(load()?);
         std::mem::forget(guard);
         let mut state = self.state.lock();
-        state.entries.remove(&key);
+        state.stop_loading(key);
         state.insert(key, Arc::clone(&data), self.limit);
-        self.loaded.notify_all();
         Ok(data)
     }
 
@@ -167,24 +176,29 @@ struct LoadGuard<'a> {
 
 impl Drop for LoadGuard<'_> {
     fn drop(&mut self) {
-        self.cache.state.lock().entries.remove(&self.key);
-        self.cache.loaded.notify_all();
+        self.cache.state.lock().stop_loading(self.key);
     }
 }
 
 impl State {
-    /// `None`: not here. `Some(None)`: somebody is loading it.
-    fn touch(&mut self, key: Key) -> Option<Option<Arc<Vec<u8>>>> {
+    fn touch(&mut self, key: Key) -> Option<Found> {
         self.clock += 1;
         let clock = self.clock;
         match self.entries.get_mut(&key)? {
-            Slot::Loading => Some(None),
+            Slot::Loading(loaded) => Some(Found::OnTheWay(Arc::clone(loaded))),
             Slot::Ready { data, tick } => {
                 self.order.remove(tick);
                 *tick = clock;
                 self.order.insert(clock, key);
-                Some(Some(Arc::clone(data)))
+                Some(Found::Here(Arc::clone(data)))
             }
+        }
+    }
+
+    /// Takes away that somebody is loading a frame, and wakes those who wait for it.
+    fn stop_loading(&mut self, key: Key) {
+        if let Some(Slot::Loading(loaded)) = self.entries.remove(&key) {
+            loaded.notify_all();
         }
     }
 
@@ -301,7 +315,7 @@ mod tests {
                 .values()
                 .map(|slot| match slot {
                     Slot::Ready { data, .. } => data.capacity() as u64,
-                    Slot::Loading => 0,
+                    Slot::Loading(_) => 0,
                 })
                 .sum();
             assert!(state.spare_bytes <= 80_000 / SPARE_SHARE);

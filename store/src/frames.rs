@@ -207,15 +207,7 @@ impl Frames {
                     self.cache.forget((part.pack, part.at));
                 }
             }
-            Place::Tiles(part) => {
-                if part.skip + extent.len >= part.raw_len
-                    && let Ok(directory) = self.directory(part, ino, extent.offset)
-                {
-                    for frame in directory.frames(part) {
-                        self.cache.forget((frame.pack, frame.at));
-                    }
-                }
-            }
+            Place::Tiles(part) => self.forget_tiles(part, ino, extent.offset, extent.len),
         }
     }
 

@@ -32,10 +32,11 @@ impl Frames {
         let directory = self.directory(part, ino, offset)?;
         let mut seen = HashSet::new();
         let mut missing = Vec::new();
+        let mut last = None;
         let mut at = part.skip;
         while at < part.skip + len {
             let spot = directory.geometry().locate(at);
-            if seen.insert(spot.tile) {
+            if last.replace(spot.tile) != Some(spot.tile) && seen.insert(spot.tile) {
                 let frame = directory.frame(part, spot.tile);
                 if !self.cache.knows((frame.pack, frame.at)) {
                     missing.push(frame);
@@ -44,6 +45,23 @@ impl Frames {
             at += spot.run;
         }
         Ok(missing)
+    }
+
+    /// Lets go of decoded tiles that have their last byte in a range.
+    pub(crate) fn forget_tiles(&self, part: &TilePart, ino: u64, offset: u64, len: u64) {
+        let Ok(directory) = self.directory(part, ino, offset) else {
+            return;
+        };
+        let end = part.skip + len;
+        let mut at = part.skip;
+        while at < end {
+            let spot = directory.geometry().locate(at);
+            at += spot.run;
+            let frame = directory.frame(part, spot.tile);
+            if at <= end && spot.at as u64 + spot.run == u64::from(frame.raw_len) {
+                self.cache.forget((frame.pack, frame.at));
+            }
+        }
     }
 
     /// Decodes the tiles that a range crosses on all cores; a row of an array often crosses many.
@@ -62,17 +80,20 @@ impl Frames {
         }
         self.packs.will_need(&missing);
         let next = AtomicUsize::new(0);
-        std::thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(|| {
-                    while let Some(frame) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        // Whoever copies from it meets the error.
-                        if self.get(frame, ino, offset).is_err() {
-                            break;
-                        }
-                    }
-                });
+        let decode = || {
+            while let Some(frame) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
+                // Somebody else may have begun with it; whoever copies from it meets the error.
+                let begun = self.cache.knows((frame.pack, frame.at));
+                if !begun && self.get(frame, ino, offset).is_err() {
+                    break;
+                }
             }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..threads {
+                scope.spawn(decode);
+            }
+            decode();
         });
         Ok(())
     }
@@ -89,15 +110,23 @@ impl Frames {
         let directory = self.directory(part, ino, offset)?;
         // A row of the array crosses the same tiles again and again.
         let mut used: HashMap<usize, Arc<Vec<u8>>> = HashMap::new();
+        let mut last: Option<(usize, Arc<Vec<u8>>)> = None;
         let mut done = 0;
         while done < out.len() {
             let spot = directory.geometry().locate(part.skip + done as u64);
-            let tile = match used.get(&spot.tile) {
-                Some(tile) => tile,
-                None => {
-                    let frame = directory.frame(part, spot.tile);
-                    let tile = get(&frame, offset + done as u64)?;
-                    used.entry(spot.tile).or_insert(tile)
+            let tile = match &mut last {
+                Some((number, tile)) if *number == spot.tile => tile,
+                last => {
+                    let tile = match used.get(&spot.tile) {
+                        Some(tile) => Arc::clone(tile),
+                        None => {
+                            let frame = directory.frame(part, spot.tile);
+                            let tile = get(&frame, offset + done as u64)?;
+                            used.insert(spot.tile, Arc::clone(&tile));
+                            tile
+                        }
+                    };
+                    &mut last.insert((spot.tile, tile)).1
                 }
             };
             let len = (spot.run as usize).min(out.len() - done);
