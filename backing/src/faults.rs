@@ -27,8 +27,14 @@ pub enum Step {
     Create,
     /// Creating a directory.
     CreateDir,
-    /// Reading from a file.
+    /// Opening a file that exists.
+    Open,
+    /// Reading from a file or listing a directory.
     Read,
+    /// Asking for the length of a file.
+    Len,
+    /// Asking for the space of the device.
+    Space,
     /// Writing to a file.
     Write,
     /// Cutting or extending a file.
@@ -49,7 +55,7 @@ impl Step {
     /// Whether it changes what is on the disk or what of it is durable.
     #[must_use]
     pub fn is_change(self) -> bool {
-        self != Self::Read
+        !matches!(self, Self::Open | Self::Read | Self::Len | Self::Space)
     }
 }
 
@@ -76,7 +82,7 @@ pub enum Left {
 }
 
 /// Says whether an operation fails: its kind, its file, and its number among the changes or
-/// among the reads.
+/// among those that change nothing.
 type Rule = Arc<dyn Fn(Step, &Path, u64) -> Option<io::Error> + Send + Sync>;
 
 /// A disk that fails on command and knows what would survive the loss of power.
@@ -89,6 +95,8 @@ pub struct FaultDisk {
     tear: Mutex<Tear>,
     shadow: Mutex<Shadow>,
     space: AtomicU64,
+    /// The change from which on there is no power.
+    dark: AtomicU64,
 }
 
 impl std::fmt::Debug for FaultDisk {
@@ -156,12 +164,48 @@ struct Shadow {
     pending: Vec<Change>,
     /// Synced contents of each file.
     durable: HashMap<u64, Vec<u8>>,
+    /// Sectors of each file that a failed sync has dropped: the page cache shows them and takes
+    /// them for written, so no later sync brings them to the disk.
+    dropped: HashMap<u64, BTreeSet<usize>>,
 }
 
 impl Shadow {
     fn change(&mut self, change: Change) {
         change.apply(&mut self.names);
         self.pending.push(change);
+    }
+
+    /// What the disk would have of a file if everything was synced now.
+    fn reaching(&self, id: u64, mut now: Vec<u8>) -> Vec<u8> {
+        let synced = self.durable.get(&id).map_or(&[][..], |bytes| bytes);
+        for &sector in self.dropped.get(&id).into_iter().flatten() {
+            let (at, end) = (sector * SECTOR, now.len().min((sector + 1) * SECTOR));
+            for (i, byte) in now.iter_mut().enumerate().take(end).skip(at) {
+                *byte = synced.get(i).copied().unwrap_or(0);
+            }
+        }
+        now
+    }
+
+    /// A sync of a file has failed: what is new in it is lost unless it is written again.
+    fn drop_new(&mut self, id: u64, now: &[u8]) {
+        let synced = self.durable.get(&id).map_or(&[][..], |bytes| bytes);
+        let dropped = self.dropped.entry(id).or_default();
+        for (number, sector) in now.chunks(SECTOR).enumerate() {
+            let at = number * SECTOR;
+            if synced.get(at..at + sector.len()) != Some(sector) {
+                dropped.insert(number);
+            }
+        }
+    }
+
+    /// Bytes have been written, so that their sectors are on their way again.
+    fn written(&mut self, id: u64, offset: u64, len: usize) {
+        if let Some(dropped) = self.dropped.get_mut(&id) {
+            let first = offset as usize / SECTOR;
+            let end = (offset as usize + len).div_ceil(SECTOR);
+            dropped.retain(|sector| !(first..end).contains(sector));
+        }
     }
 
     fn path_of(&self, id: u64) -> Option<&PathBuf> {
@@ -204,6 +248,7 @@ impl FaultDisk {
             tear: Mutex::new(Tear::Nothing),
             shadow: Mutex::new(shadow),
             space: AtomicU64::new(1 << 50),
+            dark: AtomicU64::new(u64::MAX),
         }))
     }
 
@@ -223,6 +268,7 @@ impl FaultDisk {
 
     /// Every change from this one on fails, as on a machine without power.
     pub fn cut_power_at(&self, number: u64) {
+        self.dark.store(number, Ordering::SeqCst);
         self.rule(move |step, _, at| {
             (at >= number && step.is_change()).then(|| io::Error::from_raw_os_error(libc::EIO))
         });
@@ -231,6 +277,7 @@ impl FaultDisk {
     /// Nothing fails any more.
     pub fn heal(&self) {
         *self.rule.lock() = None;
+        self.dark.store(u64::MAX, Ordering::SeqCst);
     }
 
     /// Sets what a failing write leaves.
@@ -248,7 +295,7 @@ impl FaultDisk {
         self.changes.load(Ordering::SeqCst)
     }
 
-    /// Reads so far.
+    /// Operations so far that change nothing.
     pub fn reads(&self) -> u64 {
         self.reads.load(Ordering::SeqCst)
     }
@@ -305,7 +352,7 @@ impl FaultDisk {
                 Node::File(id) => {
                     let synced = shadow.durable.get(id).cloned().unwrap_or_default();
                     let now = match shadow.path_of(*id) {
-                        Some(path) => fs::read(self.root.join(path))?,
+                        Some(path) => shadow.reaching(*id, fs::read(self.root.join(path))?),
                         None => synced.clone(),
                     };
                     fs::write(to.join(name), torn(synced, &now, &mut stays))?;
@@ -386,6 +433,21 @@ impl FaultFile {
         let path = self.disk.shadow.lock().path_of(self.id).cloned();
         self.disk.step(step, &path.unwrap_or_default())
     }
+
+    fn write(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.inner.write_all_at(buf, offset)?;
+        let mut shadow = self.disk.shadow.lock();
+        shadow.written(self.id, offset, buf.len());
+        Ok(())
+    }
+
+    fn contents(&self) -> io::Result<Vec<u8>> {
+        let len = usize::try_from(self.inner.len()?).map_err(|_| io::ErrorKind::FileTooLarge)?;
+        let mut bytes = vec![0; len];
+        let read = self.inner.read_at(&mut bytes, 0)?;
+        bytes.truncate(read);
+        Ok(bytes)
+    }
 }
 
 /// The disk as a backing; separate because files need the disk itself.
@@ -395,9 +457,8 @@ struct Faulty(Arc<FaultDisk>);
 impl Backing for Faulty {
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn BackingFile>> {
         let creates = matches!(access, Access::CreateNew | Access::CreatePack);
-        if creates {
-            self.0.step(Step::Create, path)?;
-        }
+        self.0
+            .step(if creates { Step::Create } else { Step::Open }, path)?;
         let inner = self.0.inner.open(path, access)?;
         let mut shadow = self.0.shadow.lock();
         let id = match shadow.names.get(path) {
@@ -473,6 +534,7 @@ impl Backing for Faulty {
     }
 
     fn space(&self) -> io::Result<Space> {
+        self.0.step(Step::Space, Path::new(""))?;
         let space = self.0.space.load(Ordering::SeqCst);
         Ok(Space {
             total: space,
@@ -499,27 +561,35 @@ impl BackingFile for FaultFile {
             let mut tear = self.disk.tear.lock();
             match *tear {
                 Tear::Nothing => {}
-                Tear::Half => self.inner.write_all_at(&buf[..buf.len() / 2], offset)?,
+                Tear::Half => self.write(&buf[..buf.len() / 2], offset)?,
                 Tear::AllOnce => {
                     *tear = Tear::Nothing;
-                    self.inner.write_all_at(buf, offset)?;
+                    self.write(buf, offset)?;
                 }
             }
             return Err(e);
         }
-        self.inner.write_all_at(buf, offset)
+        self.write(buf, offset)
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.step(Step::Sync)?;
-        let len = usize::try_from(self.inner.len()?).map_err(|_| io::ErrorKind::FileTooLarge)?;
-        let mut bytes = vec![0; len];
-        self.inner.read_at(&mut bytes, 0)?;
-        self.disk.shadow.lock().durable.insert(self.id, bytes);
-        Ok(())
+        let synced = self.step(Step::Sync);
+        if synced.is_err() && self.disk.changes() > self.disk.dark.load(Ordering::SeqCst) {
+            return synced;
+        }
+        let bytes = self.contents()?;
+        let mut shadow = self.disk.shadow.lock();
+        if synced.is_err() {
+            shadow.drop_new(self.id, &bytes);
+        } else {
+            let bytes = shadow.reaching(self.id, bytes);
+            shadow.durable.insert(self.id, bytes);
+        }
+        synced
     }
 
     fn len(&self) -> io::Result<u64> {
+        self.step(Step::Len)?;
         self.inner.len()
     }
 
@@ -616,6 +686,31 @@ mod tests {
             mixtures.insert(found.iter().step_by(SECTOR).copied().collect::<Vec<_>>());
         }
         assert!(mixtures.len() > 20, "{}", mixtures.len());
+    }
+
+    #[test]
+    fn what_a_failed_sync_has_dropped_is_there_only_when_it_is_written_again() {
+        let lab = Lab::new();
+        let backing = lab.disk.backing();
+        let file = backing.open(Path::new("f"), Access::CreateNew).unwrap();
+        file.write_all_at(&[1; 4 * SECTOR], 0).unwrap();
+        file.sync_data().unwrap();
+        backing.sync_dir(Path::new("")).unwrap();
+        file.write_all_at(&[2; 4 * SECTOR], SECTOR as u64).unwrap();
+        lab.disk
+            .rule(|step, _, _| (step == Step::Sync).then(|| io::ErrorKind::Other.into()));
+        assert!(file.sync_data().is_err());
+        lab.disk.heal();
+        file.write_all_at(b"again", 2 * SECTOR as u64).unwrap();
+        file.sync_data().unwrap();
+        let mut seen = vec![0; 5 * SECTOR];
+        file.read_at(&mut seen, 0).unwrap();
+        assert_eq!(seen[SECTOR], 2, "the page cache shows it all the same");
+        for left in [Left::Nothing, Left::Everything, Left::Some(7)] {
+            let found = lab.found(left, "f").unwrap();
+            let first: Vec<u8> = found.iter().step_by(SECTOR).copied().collect();
+            assert_eq!(first, [1, 1, b'a', 1, 0], "{left:?}");
+        }
     }
 
     #[test]

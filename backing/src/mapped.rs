@@ -76,6 +76,8 @@ pub(crate) struct MappedFile {
     /// End of what has been written; the file is longer until it is sealed.
     end: AtomicU64,
     sealed: AtomicBool,
+    /// Something could not be made durable; the kernel tells that once, to whoever asks first.
+    lost: AtomicBool,
 }
 
 impl MappedFile {
@@ -86,7 +88,17 @@ impl MappedFile {
             windows: RwLock::default(),
             end: AtomicU64::new(0),
             sealed: AtomicBool::new(false),
+            lost: AtomicBool::new(false),
         }
+    }
+
+    /// Passes the answer of a sync on; after a failure there is no other answer.
+    fn remember(&self, synced: io::Result<()>) -> io::Result<()> {
+        if self.lost.load(Ordering::Acquire) {
+            return Err(Errno::EIO.into());
+        }
+        self.lost.fetch_or(synced.is_err(), Ordering::AcqRel);
+        synced
     }
 
     /// Maps the file up to `end`.
@@ -107,7 +119,7 @@ impl MappedFile {
             };
             // The length and the blocks are durable before anything is written there, so that
             // nothing but the bytes themselves is left to be made so.
-            self.file.sync_data()?;
+            self.remember(self.file.sync_data())?;
             windows.push(Window::map(&self.file, start, len, self.durable)?);
         }
         Ok(())
@@ -162,7 +174,9 @@ impl BackingFile for MappedFile {
         match self.durable {
             // Each write has flushed what it wrote.
             Durable::ByFlush(_) => Ok(()),
-            Durable::ByKernel { .. } => self.windows.read().iter().try_for_each(Window::sync),
+            Durable::ByKernel { .. } => {
+                self.remember(self.windows.read().iter().try_for_each(Window::sync))
+            }
         }
     }
 
@@ -292,17 +306,18 @@ impl Drop for Window {
 mod tests {
     use super::*;
 
+    fn create(dir: &tempfile::TempDir, name: &str) -> File {
+        File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(dir.path().join(name))
+            .unwrap()
+    }
+
     fn mapped(dir: &tempfile::TempDir) -> MappedFile {
-        let open = |name: &str| {
-            File::options()
-                .read(true)
-                .write(true)
-                .create_new(true)
-                .open(dir.path().join(name))
-                .unwrap()
-        };
-        let durable = probe(&open("probe")).unwrap();
-        MappedFile::new(open("pack"), durable)
+        let durable = probe(&create(dir, "probe")).unwrap();
+        MappedFile::new(create(dir, "pack"), durable)
     }
 
     fn on_disk(dir: &tempfile::TempDir) -> Vec<u8> {
@@ -340,6 +355,16 @@ mod tests {
         file.set_len(3).unwrap();
         drop(file);
         assert_eq!(on_disk(&dir), b"abc");
+    }
+
+    #[test]
+    fn a_pack_that_could_not_be_synced_once_is_never_durable() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = MappedFile::new(create(&dir, "pack"), Durable::ByKernel { sync: false });
+        file.write_all_at(b"abc", 0).unwrap();
+        assert!(file.remember(Err(Errno::ENOSPC.into())).is_err());
+        assert!(file.sync_data().is_err(), "the kernel has forgotten it");
+        assert!(file.seal().is_err());
     }
 
     #[test]

@@ -70,6 +70,8 @@ struct Shared {
     backing: Arc<dyn Backing>,
     store_id: [u8; 16],
     state: Mutex<State>,
+    /// Held by who syncs: whoever finds nothing to sync must not overtake.
+    syncing: Mutex<()>,
     stop: AtomicBool,
 }
 
@@ -263,6 +265,7 @@ impl Shared {
             backing,
             store_id,
             state: Mutex::new(state),
+            syncing: Mutex::default(),
             stop: AtomicBool::new(false),
         }
     }
@@ -313,9 +316,11 @@ impl Shared {
                 .backing
                 .open(&path, Access::CreateNew)
                 .map_err(Error::io("create", &path))?;
-            self.backing
-                .sync_dir(&dir())
-                .map_err(Error::io("sync", dir()))?;
+            if let Err(e) = self.backing.sync_dir(&dir()) {
+                // The next attempt needs a name that is not taken yet.
+                state.number += 1;
+                return Err(Error::io("sync", dir())(e));
+            }
             state.file = Some(file);
             state.end = 0;
         }
@@ -357,6 +362,7 @@ impl Shared {
     }
 
     fn sync(&self) -> Result<(), Error> {
+        let _alone = self.syncing.lock();
         let (file, logged) = {
             let mut state = self.state.lock();
             if !std::mem::take(&mut state.unsynced) {

@@ -292,8 +292,17 @@ impl Inner {
             let freed = state.thaw(failed.index, &failed.frozen, file.chunk_len() as usize);
             self.budget.give(freed);
         }
-        // A truncation since `collect` has the last word about the size.
-        let size = size.map(|size| size.min(state.size)).filter(|_| !rewritten);
+        // What has to be written again is not there yet, but what was written with it is.
+        let size = if rewritten {
+            let ends = good.iter().flat_map(|f| &f.extents).map(Extent::end);
+            ends.max()
+        } else {
+            size
+        };
+        // A truncation since `collect` has the last word about the size, whichever way it went.
+        let size = size
+            .map(|size| size.min(state.size))
+            .filter(|&size| size > state.committed_size);
         match self.commit_extents(&file, &mut state, &good, size) {
             Ok(()) => {
                 if !good.is_empty() {

@@ -78,11 +78,11 @@ fn campaign(case: &Case, name: &str, salt: u64, options: &[&str]) -> Outcome {
         "{lived} rounds, {acknowledged} acknowledged fsyncs, {checked} files checked"
     ));
     ensure!(
-        acknowledged > lived * 5,
+        acknowledged > lived,
         "only {acknowledged} fsyncs in {lived} rounds: nothing was tested"
     );
     ensure!(
-        checked > lived * 5,
+        checked > lived,
         "only {checked} files in {lived} rounds: nothing was tested"
     );
     tally(name, lived, lived, 0);

@@ -1,11 +1,14 @@
 //! A store on a disk that loses power after every single step.
 //!
 //! The same life is lived again and again on a simulated disk, each time with the power cut one
-//! step later; then with a single failing step in each. What was not synced is then dropped, kept, or kept sector by sector and name by
-//! name; fsck must find nothing wrong, and every acknowledged fsync must be there.
+//! step later; then with a single failing step in each. What was not synced is then dropped, kept,
+//! or kept sector by sector and name by name; fsck must find nothing wrong, and every acknowledged
+//! fsync must be there.
 
 #[path = "power_loss/life.rs"]
 mod life;
+#[path = "power_loss/sizes.rs"]
+mod sizes;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -37,6 +40,14 @@ fn main() -> ExitCode {
         .test(
             "a_sync_that_fails_says_why_and_works_again_later",
             a_sync_that_fails_says_why,
+        )
+        .test(
+            "a_truncation_is_not_undone_by_an_older_commit",
+            sizes::a_truncation_is_not_undone,
+        )
+        .test(
+            "what_was_synced_beside_a_lost_pack_stays",
+            sizes::what_was_synced_beside_a_lost_pack_stays,
         )
         .run()
 }
@@ -134,8 +145,8 @@ fn at_random_in_long_lives(case: &Case) -> Outcome {
     Ok(())
 }
 
-/// A step that fails once is survived: the device is well again, so in the end everything is
-/// there that was not refused.
+/// A step that fails once is survived: the device is well again, so in the end everything works,
+/// and everything is there that was not refused.
 fn after_any_single_failure(case: &Case) -> Outcome {
     let life = Life::short();
     let live = case.work().join("live");
@@ -160,6 +171,12 @@ fn after_any_single_failure(case: &Case) -> Outcome {
                 break;
             }
             let what = format!("{} {bad} failed", if reads { "read" } else { "change" });
+            let before_the_end = if reads { witness.end.1 } else { witness.end.0 };
+            ensure!(
+                bad >= before_the_end || witness.ended.is_ok(),
+                "{what}, and in the end: {:?}",
+                witness.ended
+            );
             fresh(&after)?;
             disk.after_power_loss(&after, Left::Some(bad))?;
             check(&after, &witness)

@@ -152,9 +152,8 @@ impl Life {
                 witness.run(&store, *op, version as u64 + 1);
             }
         }
-        if store.shut_down().is_ok() {
-            witness.acknowledge_everything();
-        }
+        witness.end = (disk.changes(), disk.reads());
+        witness.ended = witness.finish(&store);
         witness
     }
 }
@@ -170,16 +169,50 @@ struct Known {
 }
 
 /// What was done, and what of it has been acknowledged.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Witness {
     opened: bool,
     files: Vec<Known>,
     renames: u64,
     /// The first thing that did not work.
     failure: Option<String>,
+    /// Changes of the disk before the life came to its end, and steps that change nothing.
+    pub(crate) end: (u64, u64),
+    /// How that went: everything is synced once more, and the store is closed.
+    pub(crate) ended: Result<(), String>,
+}
+
+impl Default for Witness {
+    fn default() -> Self {
+        Self {
+            opened: false,
+            files: Vec::new(),
+            renames: 0,
+            failure: None,
+            end: (0, 0),
+            ended: Ok(()),
+        }
+    }
 }
 
 impl Witness {
+    /// Makes everything durable and closes the store.
+    fn finish(&mut self, store: &Store) -> Result<(), String> {
+        for file in 0..self.files.len() {
+            self.at(file, |known| known.work(store, Op::Sync(file), 0))
+                .map_err(|e| format!("sync of file {file}: {e}"))?;
+        }
+        store
+            .sync_metadata()
+            .map_err(|e| format!("sync of names: {e}"))?;
+        self.acknowledge_names();
+        store
+            .shut_down()
+            .map_err(|e| format!("shutting down: {e}"))?;
+        self.acknowledge_everything();
+        Ok(())
+    }
+
     /// What failed first.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.failure.as_deref()

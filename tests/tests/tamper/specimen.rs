@@ -118,14 +118,14 @@ fn settle(store: &Store, name: &str) -> Result<(), Error> {
 
 /// Waits until the catalogue is whole again: [`snapshot`] has gone past it.
 fn renewed(dir: &Path) -> Result<(), Error> {
-    for _ in 0..600 {
+    for _ in 0..2400 {
         let files = std::fs::read_dir(dir.join("packs/catalog"));
         if files.is_ok_and(|files| files.count() == 1) {
-            break;
+            return Ok(());
         }
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
-    Ok(())
+    Err(Error::Refused(libc::ETIMEDOUT))
 }
 
 impl Specimen {
