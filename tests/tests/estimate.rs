@@ -1,14 +1,15 @@
 //! `shale estimate` against the truth: a corpus is predicted, then copied into a mount.
 
 use std::fs::{self, File};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::Value;
 use shale_tests::{
-    Case, Cmd, Context, Need, Outcome, Rng, Suite, ensure, ensure_eq, note, python, script, shale,
+    Case, Cmd, Context, Need, Outcome, Rng, Suite, binary, ensure, ensure_eq, note, python, script,
+    shale,
 };
 
 fn main() -> ExitCode {
@@ -24,6 +25,10 @@ fn main() -> ExitCode {
         )
         .test("holes_are_neither_sampled_nor_stored", holes)
         .test("what_cannot_be_read_is_left_out_and_said", left_out)
+        .test(
+            "files_of_others_are_neither_raw_nor_stored",
+            files_of_others,
+        )
         .test("throughputs_are_drawn", drawn)
         .run()
 }
@@ -196,6 +201,44 @@ fn left_out(case: &Case) -> Outcome {
         .arg(&host)
         .run()?
         .status_is(64)?;
+    Ok(())
+}
+
+/// Noise that only some of may be read, whether all of it is encoded or a part.
+fn files_of_others(case: &Case) -> Outcome {
+    let host = case.dir("host")?;
+    fs::set_permissions(case.work(), fs::Permissions::from_mode(0o755))?;
+    fs::set_permissions(&host, fs::Permissions::from_mode(0o755))?;
+    let mut rng = Rng::new(4);
+    for (name, mode) in [("a", 0o644), ("b", 0o000), ("c", 0o644), ("d", 0o000)] {
+        let path = host.join(name);
+        fs::write(&path, rng.bytes(2_000_000))?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
+    }
+    // The build directory may be closed to others.
+    let program = case.work().join("shale");
+    fs::copy(binary(), &program)?;
+    let as_nobody = |arguments: &[&str]| {
+        let command = Cmd::new(&program).arg("estimate").args(arguments);
+        command.arg(&host).user(65_534, 65_534)
+    };
+    for sample in ["1M", "256M"] {
+        let text = as_nobody(&["--json", "--sample", sample]).ok()?;
+        let found: Value = serde_json::from_str(&text)?;
+        ensure_eq!(found["files"], 2, "{found:#}");
+        ensure_eq!(found["raw"], 4_000_000, "{found:#}");
+        ensure_eq!(found["skipped"]["unreadable"], 2, "{found:#}");
+        for form in ["written", "settled"] {
+            let ratio = found[form]["ratio"].as_f64().doing("no ratio")?;
+            ensure!((0.9..1.01).contains(&ratio), "{form}: {found:#}");
+        }
+    }
+    let text = as_nobody(&[]).ok()?;
+    ensure!(text.contains("left out: 2 that cannot be read"), "{text}");
+    for name in ["a", "c"] {
+        fs::set_permissions(host.join(name), fs::Permissions::from_mode(0o000))?;
+    }
+    as_nobody(&[]).run()?.status_is(77)?;
     Ok(())
 }
 

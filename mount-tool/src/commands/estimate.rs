@@ -127,14 +127,23 @@ struct Outcome {
 }
 
 pub(crate) fn run(args: &EstimateArgs) -> Result<ExitCode, Failure> {
-    let found = walk::walk(&args.dir, args.one_file_system)?;
+    let mut found = walk::walk(&args.dir, args.one_file_system)?;
+    if found.files.is_empty() && found.skipped.unreadable > 0 {
+        return Err(Failure::new(
+            exit::NO_PERMISSION,
+            format_args!(
+                "nothing in {} can be read; ask its owner for access, or do it as root",
+                args.dir.display()
+            ),
+        ));
+    }
     if found.data() == 0 {
         return Err(Failure::new(
             exit::NO_INPUT,
             format_args!("{} holds no data to read", args.dir.display()),
         ));
     }
-    let prediction = sample::predict(&found, args.sample, args.seed)?;
+    let prediction = sample::predict(&mut found, args.sample, args.seed)?;
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
     let estimate = conclude(args, &found, &prediction, args.workers.unwrap_or(cores));
     if let Some(path) = &args.plot {
@@ -311,8 +320,8 @@ mod tests {
             plot: None,
             dir: dir.path().to_owned(),
         };
-        let found = walk::walk(&args.dir, true).unwrap();
-        let prediction = sample::predict(&found, args.sample, args.seed).unwrap();
+        let mut found = walk::walk(&args.dir, true).unwrap();
+        let prediction = sample::predict(&mut found, args.sample, args.seed).unwrap();
         let estimate = conclude(&args, &found, &prediction, 2);
         assert_eq!((estimate.files, estimate.sampled), (2, found.raw));
         assert!(estimate.written.ratio > 1.2, "{estimate:?}");

@@ -4,8 +4,10 @@
 //! each, evenly spread from a random one on; of small files, whole ones are drawn with a chance
 //! that is proportional to their size, from a list ordered by kind and size, so that every kind
 //! has its share. What a file or chunk needs beside its bytes is in what it takes. Holes take
-//! nothing, and are not looked at.
+//! nothing, and are not looked at. Files that cannot be read after all are taken out, and what
+//! they stood for is shared out among the others.
 
+use std::collections::HashSet;
 use std::io;
 use std::os::unix::fs::FileExt;
 
@@ -58,11 +60,14 @@ struct Draw<'a> {
 #[derive(Default)]
 struct Sum {
     stored: f64,
+    /// Bytes that this is known of.
+    weight: f64,
     variance: f64,
     tried: Tried,
 }
 
-pub(super) fn predict(found: &Found, budget: u64, seed: u64) -> Result<Prediction, Failure> {
+/// Predicts for all files that can be read; others are taken out of `found`.
+pub(super) fn predict(found: &mut Found, budget: u64, seed: u64) -> Result<Prediction, Failure> {
     let mut random = Random(seed);
     let draws = draw(found, budget, &mut random);
     let total: u64 = draws.iter().map(|draw| draw.bytes).sum();
@@ -70,6 +75,8 @@ pub(super) fn predict(found: &Found, budget: u64, seed: u64) -> Result<Predictio
     let mut trial = Trial::default();
     let (mut written, mut settled) = (Sum::default(), Sum::default());
     let mut done = 0;
+    let mut lost = HashSet::new();
+    let mut first = None;
     for draw in &draws {
         let tried = try_file(&mut trial, draw, &mut random);
         match tried {
@@ -77,38 +84,42 @@ pub(super) fn predict(found: &Found, budget: u64, seed: u64) -> Result<Predictio
                 written.add(draw, &as_written);
                 settled.add(draw, &as_settled);
             }
-            Err(shale_store::Error::Io { .. }) => {}
+            Err(shale_store::Error::Io { source, .. }) => {
+                lost.insert(draw.file.path.clone());
+                first.get_or_insert_with(|| Failure::io("read", &draw.file.path, &source));
+            }
             Err(e) => return Err(Failure::new(exit::SOFTWARE, e.to_string())),
         }
         done += draw.bytes;
         progress.update(done, total);
     }
-    if written.tried.raw == 0 {
-        return Err(Failure::new(
-            exit::NO_PERMISSION,
-            "none of the files can be read",
-        ));
+    drop(draws);
+    found.leave_out(&lost);
+    match first {
+        Some(failure) if written.tried.raw == 0 => Err(failure),
+        _ => Ok(Prediction {
+            written: written.form(found.data()),
+            settled: settled.form(found.data()),
+        }),
     }
-    Ok(Prediction {
-        written: written.form(),
-        settled: settled.form(),
-    })
 }
 
 impl Sum {
     fn add(&mut self, draw: &Draw<'_>, ratios: &Ratios) {
         let mean = ratios.mean();
         self.stored += mean * draw.weight;
+        self.weight += draw.weight;
         if draw.bytes < draw.file.data() {
             self.variance += (ratios.deviation() * draw.weight).powi(2) / ratios.count() as f64;
         }
         self.tried.add(&ratios.tried);
     }
 
-    fn form(&self) -> Form {
+    fn form(&self, data: u64) -> Form {
         let tried = &self.tried;
+        let all = data as f64 / self.weight.max(1.0);
         Form {
-            stored: self.stored.round() as u64,
+            stored: (self.stored * all).round() as u64,
             // Two standard deviations hold 19 of 20 cases.
             error_percent: (200.0 * self.variance.sqrt() / self.stored.max(1.0)).max(LEAST_ERROR),
             plain_share: tried.plain as f64 / tried.stored.max(1) as f64,
@@ -431,6 +442,51 @@ mod tests {
             raw: sizes.iter().sum(),
             ..Found::default()
         }
+    }
+
+    #[test]
+    fn files_that_cannot_be_read_count_neither_as_raw_nor_as_stored() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut random = Random(5);
+        let noise: Vec<u8> = (0..200_000)
+            .map(|_| (random.unit() * 256.0) as u8)
+            .collect();
+        let path = dir.path().join("noise");
+        std::fs::write(&path, &noise).unwrap();
+        let mut found = found(&[noise.len() as u64; 2]);
+        found.files[1].path = path.clone();
+        let prediction = predict(&mut found, 1 << 20, 1).unwrap();
+        assert_eq!((found.raw, found.files.len()), (200_000, 1));
+        assert_eq!(found.skipped.unreadable, 1);
+        for form in [prediction.written, prediction.settled] {
+            assert!((200_000..210_000).contains(&form.stored), "{form:?}");
+        }
+        std::fs::remove_file(&path).unwrap();
+        let failure = predict(&mut found, 1 << 20, 1).unwrap_err();
+        assert_eq!(failure.status, exit::NO_INPUT);
+    }
+
+    #[test]
+    fn what_lost_files_stood_for_is_shared_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut found = found(&[10_000; 2000]);
+        // All the same, and every other one is not there.
+        for file in found.files.iter_mut().step_by(2) {
+            file.path = dir.path().join(&file.path);
+            std::fs::write(&file.path, vec![7; 10_000]).unwrap();
+        }
+        let mut there = Found {
+            files: found.files.iter().step_by(2).cloned().collect(),
+            raw: 10_000_000,
+            ..Found::default()
+        };
+        let sampled = predict(&mut found, 1 << 20, 1).unwrap();
+        let lost = found.skipped.unreadable;
+        assert!(lost > 0 && lost < 1000, "{lost}");
+        let whole = predict(&mut there, 1 << 30, 1).unwrap();
+        let each = |form: &Form, found: &Found| form.stored as f64 / found.raw as f64;
+        let (sampled, whole) = (each(&sampled.written, &found), each(&whole.written, &there));
+        assert!((sampled / whole - 1.0).abs() < 0.001, "{sampled} {whole}");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use nix::unistd::{AccessFlags, eaccess};
 use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 use serde::Serialize;
@@ -55,6 +56,14 @@ impl Found {
     /// Bytes of all files that are no holes.
     pub(super) fn data(&self) -> u64 {
         self.files.iter().map(File::data).sum()
+    }
+
+    /// Takes files out again that turned out to be unreadable.
+    pub(super) fn leave_out(&mut self, paths: &HashSet<PathBuf>) {
+        let before = self.files.len();
+        self.files.retain(|file| !paths.contains(&file.path));
+        self.raw = self.files.iter().map(|file| file.size).sum();
+        self.skipped.unreadable += (before - self.files.len()) as u64;
     }
 }
 
@@ -131,7 +140,13 @@ pub(super) fn walk(top: &Path, one_file_system: bool) -> Result<Found, Failure> 
 impl Found {
     fn add(&mut self, path: PathBuf, metadata: &std::fs::Metadata, seen: &mut HashSet<(u64, u64)>) {
         let twice = metadata.nlink() > 1 && !seen.insert((metadata.dev(), metadata.ino()));
-        if !twice && metadata.len() > 0 {
+        if twice || metadata.len() == 0 {
+            return;
+        }
+        // Few files are drawn, so that it would not be noticed of the others.
+        if eaccess(&path, AccessFlags::R_OK).is_err() {
+            self.skipped.unreadable += 1;
+        } else {
             self.raw += metadata.len();
             self.files.push(File {
                 parts: parts(&path, metadata),
