@@ -353,6 +353,16 @@ fn damaged(case: &Case) -> Outcome {
         (4 << 20..6 << 20).contains(&lost),
         "the loss begins at {lost}"
     );
+    // What is there is not what is in the store, whoever asks next.
+    for arguments in [&[][..], &["--salvage"]] {
+        let line = shale().args(["export", "--json"]).args(arguments);
+        let finished = line.arg(mount.store()).arg(&copy).run()?.status_is(73)?;
+        let value = report(&finished)?;
+        ensure_eq!(value["present"], 1, "only the good file: {value}");
+        let message = value["problems"][0]["message"].as_str().unwrap_or_default();
+        ensure!(message.contains("worse is there already"), "{value}");
+    }
+    export(&[&"--salvage", &"--force", &mount.store(), &copy])?.status_is(74)?;
     Ok(())
 }
 

@@ -24,7 +24,8 @@ Times, permissions, extended attributes, access control lists, hard and symbolic
 are kept, owners too when root exports; policies (user.shale.*) stay behind. Every file is written
 under a temporary name, made durable, read again, compared, and renamed; so an export that was
 interrupted is gone on with by the same command: files that are there with the same size and time
-are left.
+are left. A damaged file that was salvaged has the time of its copy, and so is never taken for the
+whole one; --force replaces it.
 
 A store that is not mounted is read without FUSE and without writing to it. Through a mount, cp and
 rsync work as well.

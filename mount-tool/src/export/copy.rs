@@ -5,13 +5,13 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Advice;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-use super::source::Contents;
+use super::source::{Contents, Time};
 use crate::failure::{Failure, exit};
 
 /// Bytes read at a time.
@@ -64,6 +64,12 @@ impl Draft {
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// When it was written.
+    pub(crate) fn modified(&self, target: &Path) -> Result<Time, Failure> {
+        let metadata = self.file.metadata().map_err(|e| cannot_write(target, &e))?;
+        Ok((metadata.mtime(), metadata.mtime_nsec() as u32))
     }
 
     /// Gives the file its name, replacing what has it.

@@ -181,8 +181,13 @@ impl<S: Source> Export<'_, S> {
                 ),
             ));
         }
+        let mut facts = node.clone();
+        if !lost.is_empty() {
+            // With the time of the source it would count as exported from now on.
+            facts.modified = draft.modified(target)?;
+        }
         attributes::give(
-            node,
+            &facts,
             draft.path(),
             target,
             &mut self.report.missed_attributes,
