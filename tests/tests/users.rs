@@ -18,6 +18,10 @@ fn main() -> ExitCode {
         .test("an_ordinary_user_mounts_in_its_own_directory", own_mount)
         .test("an_ordinary_user_of_a_shared_mount_gets_no_further", shared)
         .test(
+            "files_of_others_do_not_keep_own_ones_from_settling",
+            settle_own,
+        )
+        .test(
             "deleted_bytes_are_not_found_in_holes_or_new_files",
             leftovers,
         )
@@ -147,6 +151,45 @@ fn shared(case: &Case) -> Outcome {
     as_nobody("echo mine > $HOME_DIR/mine; cat $HOME_DIR/mine; ls $TOP")?.success()?;
     as_nobody("setfattr -n user.shale.settle.now -v 1 $HOME_DIR/mine")?.success()?;
     ensure_eq!(fs::read(top.join("secret"))?, b"secret", "the file of root");
+    mount.unmount()?;
+    mount.fsck_is_clean()
+}
+
+fn settle_own(case: &Case) -> Outcome {
+    let mut mount = shared_mount(case)?;
+    let (top, own) = (mount.path().to_owned(), mount.path().join("home/own"));
+    let words = "words that become smaller\n".repeat(20_000);
+    // Beside its own file: one it may only read, one it may not read, a closed directory.
+    for (name, mode) in [("home/a", 0o644), ("home/z", 0o600), ("closed/b", 0o644)] {
+        if let Some(parent) = top.join(name).parent() {
+            fs::create_dir_all(parent)?;
+        }
+        fs::write(top.join(name), &words)?;
+        fs::set_permissions(top.join(name), fs::Permissions::from_mode(mode))?;
+    }
+    fs::set_permissions(top.join("closed"), fs::Permissions::from_mode(0o700))?;
+    fs::write(&own, &words)?;
+    chown(&own, Some(NOBODY), Some(NOBODY))?;
+    // The build directory may be closed to others.
+    let program = case.work().join("shale");
+    fs::copy(binary(), &program)?;
+    let as_nobody = |arguments: &[&str]| {
+        let command = Cmd::new(&program).arg("settle").args(arguments).arg(&top);
+        command.user(NOBODY, NOBODY).run()?.status_is(74)
+    };
+    let text = as_nobody(&["--wait"])?.text();
+    ensure!(text.starts_with("1 file, "), "{text}");
+    ensure!(text.contains("3 files could not be settled"), "{text}");
+    for name in ["home/a", "home/z", "closed"] {
+        let line = format!("  {}: no permission\n", top.join(name).display());
+        ensure!(text.contains(&line), "{name} is not named: {text}");
+    }
+    let mut state = [0; 64];
+    let len = rustix::fs::getxattr(&own, "user.shale.stat.state", &mut state[..])?;
+    ensure_eq!(&state[..len], b"settled", "its own file");
+    let report: serde_json::Value = serde_json::from_str(&as_nobody(&["--json"])?.text())?;
+    ensure_eq!(report["files"], 1, "{report}");
+    ensure_eq!(report["failed"], 3, "{report}");
     mount.unmount()?;
     mount.fsck_is_clean()
 }

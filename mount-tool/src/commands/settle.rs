@@ -1,6 +1,7 @@
 //! `shale settle`
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -19,6 +20,9 @@ const POLL: Duration = Duration::from_millis(50);
 
 /// Names shown at most, unless JSON is asked for.
 const SHOWN: usize = 20;
+
+/// Why a file of another user is not settled.
+const DENIED: &str = "no permission";
 
 #[derive(Debug, Default, Serialize)]
 struct Summary {
@@ -51,6 +55,7 @@ struct Asked {
 
 pub(crate) fn run(args: &SettleArgs) -> Result<ExitCode, Failure> {
     let mut files = Vec::new();
+    let mut summary = Summary::default();
     for path in &args.paths {
         check_place(path)?;
         // What is named is followed, as all commands do; links inside of it are not.
@@ -66,27 +71,33 @@ pub(crate) fn run(args: &SettleArgs) -> Result<ExitCode, Failure> {
                 ),
             ));
         }
-        collect(path, file_type, &mut files)?;
+        collect(path, file_type, &mut files, &mut summary)?;
     }
     let waits = args.wait || args.rewrite;
     let how = if args.rewrite { "rewrite" } else { "1" };
-    let mut summary = Summary::default();
     let mut asked = Vec::new();
     for path in files {
         // Before it is asked for: it may be quick.
-        let Some(Taken {
+        let Taken {
             raw,
             stored: before,
             ..
-        }) = taken(&path, waits)?
-        else {
-            continue;
+        } = match taken(&path, waits) {
+            Ok(Some(taken)) => taken,
+            Ok(None) => continue,
+            Err(failure) if failure.status == exit::NO_PERMISSION => {
+                summary.has_failed(&path, DENIED);
+                continue;
+            }
+            Err(failure) => return Err(failure),
         };
         match tell(&path, "user.shale.settle.now", how) {
             Ok(()) => asked.push(Asked { path, raw, before }),
             Err(Errno::BUSY) => summary.is_busy(&path),
             // Deleted while we look.
             Err(Errno::NOENT) => {}
+            // Of another user; the rest need not wait for that.
+            Err(Errno::ACCESS | Errno::PERM) => summary.has_failed(&path, DENIED),
             Err(e) => return Err(unreadable(&path, &e.into())),
         }
     }
@@ -112,20 +123,29 @@ pub(crate) fn run(args: &SettleArgs) -> Result<ExitCode, Failure> {
     })
 }
 
-/// Regular files below a path; links are not followed.
+/// Regular files below a path; links are not followed, directories of others are noted.
 fn collect(
     path: &Path,
     file_type: std::fs::FileType,
     files: &mut Vec<PathBuf>,
+    summary: &mut Summary,
 ) -> Result<(), Failure> {
     if file_type.is_file() {
         files.push(path.to_owned());
     } else if file_type.is_dir() {
-        for entry in std::fs::read_dir(path).map_err(|e| unreadable(path, &e))? {
+        let entries = match std::fs::read_dir(path) {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == ErrorKind::PermissionDenied => {
+                summary.has_failed(path, DENIED);
+                return Ok(());
+            }
+            Err(e) => return Err(unreadable(path, &e)),
+        };
+        for entry in entries {
             let entry = entry.map_err(|e| unreadable(path, &e))?;
             let inner = entry.path();
             let file_type = entry.file_type().map_err(|e| unreadable(&inner, &e))?;
-            collect(&inner, file_type, files)?;
+            collect(&inner, file_type, files, summary)?;
         }
     }
     Ok(())
@@ -186,6 +206,14 @@ impl Summary {
         self.busy_files.push(report::name(path));
     }
 
+    fn has_failed(&mut self, path: &Path, error: &str) {
+        self.failed += 1;
+        self.failed_files.push(Failed {
+            path: report::name(path),
+            error: error.to_owned(),
+        });
+    }
+
     /// Waits until nothing of it is being settled, and counts what became of it.
     fn wait(&mut self, what: &'static str, asked: &[Asked]) -> Result<(), Failure> {
         let mut progress = Progress::of(what);
@@ -201,10 +229,7 @@ impl Summary {
             match outcome(&file.path)?.as_deref() {
                 Some("busy") => self.is_busy(&file.path),
                 Some(failed) if failed.starts_with("failed") => {
-                    let error = failed.trim_start_matches("failed: ").to_owned();
-                    let path = report::name(&file.path);
-                    self.failed += 1;
-                    self.failed_files.push(Failed { path, error });
+                    self.has_failed(&file.path, failed.trim_start_matches("failed: "));
                 }
                 _ => {
                     self.count(file);
