@@ -7,7 +7,7 @@ use serde::Serialize;
 use shale_fs::live::Gc;
 
 use super::top;
-use crate::attributes::{ask, check_place, tell, unreadable};
+use crate::attributes::{ask, tell, unreadable};
 use crate::cli::GcArgs;
 use crate::failure::{Failure, exit};
 use crate::report;
@@ -29,7 +29,7 @@ struct Collected {
 
 pub(crate) fn run(args: &GcArgs) -> Result<ExitCode, Failure> {
     let path = &args.mountpoint;
-    check_place(path)?;
+    top::check_mount(path)?;
     let before = top::sample(path)?.gc;
     tell(path, "user.shale.gc.now", &args.live.to_string())
         .map_err(|e| unreadable(path, &e.into()))?;

@@ -74,7 +74,7 @@ struct Sample<'a> {
 
 pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
     let path = paths::absolute(&args.mountpoint).map_err(|e| unreadable(&args.mountpoint, &e))?;
-    check_place(&path)?;
+    check_mount(&path)?;
     let first = sample(&path)?;
     if !args.once && !args.json {
         if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
@@ -104,6 +104,22 @@ pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
         report::print(&screen::text(&view))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether a path can stand for a mount: its files have no figures of that kind.
+pub(super) fn check_mount(path: &Path) -> Result<(), Failure> {
+    check_place(path)?;
+    let metadata = std::fs::metadata(path).map_err(|e| unreadable(path, &e))?;
+    if metadata.is_dir() {
+        return Ok(());
+    }
+    Err(Failure::new(
+        exit::NO_INPUT,
+        format_args!(
+            "{} is not a directory; name the mount point",
+            path.display()
+        ),
+    ))
 }
 
 /// Asks the mount; one line about what is wrong when it does not answer.

@@ -28,6 +28,8 @@ struct Row {
     command: &'static str,
     missing: Try,
     outside: Try,
+    /// A file in a mount.
+    inside: Try,
     dead: Try,
     denied: Try,
     /// A pipe, which must not be waited for.
@@ -44,6 +46,7 @@ fn table() -> Vec<Row> {
             command: "mount",
             missing: Refused("MISSING/store EMPTY", 32, "check the path"),
             outside: Refused("FULL EMPTY", 32, "give an empty directory"),
+            inside: Refused("LIVE/file EMPTY", 32, "give a directory"),
             dead: Refused("EMPTY DEAD", 32, died),
             denied: Denied("STORE EMPTY", 1, "ask its owner"),
             pipe: Refused("PIPE EMPTY", 32, "give a directory"),
@@ -53,6 +56,7 @@ fn table() -> Vec<Row> {
             command: "unmount",
             missing: Refused("MISSING", 66, "does not exist"),
             outside: Refused("EMPTY", 66, "findmnt"),
+            inside: Refused("LIVE/file", 66, "inside one; use 'shale unmount"),
             dead: Not("clears it: unmount_clears_the_mount_of_a_dead_daemon"),
             denied: Denied("LIVE", 77, "only root or who mounted it"),
             pipe: Refused("PIPE", 66, "findmnt"),
@@ -62,6 +66,7 @@ fn table() -> Vec<Row> {
             command: "stat",
             missing: Refused("MISSING", 66, "check the path"),
             outside: Refused("FILE", 66, "findmnt"),
+            inside: Not("is shown"),
             dead: Refused("DEAD/file", 74, died),
             denied: Denied("CLOSED/file", 77, "ask its owner"),
             pipe: Not("is shown as what it is: odd_things_are_shown_for_what_they_are"),
@@ -71,6 +76,7 @@ fn table() -> Vec<Row> {
             command: "settle",
             missing: Refused("MISSING", 66, "check the path"),
             outside: Refused("FILE", 66, "findmnt"),
+            inside: Not("is settled"),
             dead: Refused("DEAD", 74, died),
             denied: Denied("CLOSED/file", 77, "ask its owner"),
             pipe: Refused("LIVE/pipe", 66, "neither a file nor a directory"),
@@ -80,6 +86,7 @@ fn table() -> Vec<Row> {
             command: "policy",
             missing: Refused("explain MISSING", 66, "check the path"),
             outside: Refused("set codec=lz4 FILE", 66, "findmnt"),
+            inside: Not("has policies as directories have"),
             dead: Refused("show DEAD/file", 74, died),
             denied: Denied("explain CLOSED/file", 77, "ask its owner"),
             pipe: Refused("set codec=lz4 LIVE/pipe", 66, "only those have policies"),
@@ -89,6 +96,7 @@ fn table() -> Vec<Row> {
             command: "gc",
             missing: Refused("MISSING", 66, "check the path"),
             outside: Refused("EMPTY", 66, "findmnt"),
+            inside: Refused("LIVE/file", 66, "name the mount point"),
             dead: Refused("DEAD", 74, died),
             denied: Denied("LIVE", 77, "only root and who mounted"),
             pipe: Refused("PIPE", 66, "findmnt"),
@@ -98,6 +106,7 @@ fn table() -> Vec<Row> {
             command: "top",
             missing: Refused("--once MISSING", 66, "check the path"),
             outside: Refused("--once EMPTY", 66, "findmnt"),
+            inside: Refused("--once LIVE/file", 66, "name the mount point"),
             dead: Refused("--once DEAD", 74, died),
             denied: Denied("--once LIVE", 77, "only root and who mounted"),
             pipe: Refused("--once PIPE", 66, "findmnt"),
@@ -107,6 +116,7 @@ fn table() -> Vec<Row> {
             command: "estimate",
             missing: Refused("MISSING", 66, "check the path"),
             outside: Not("works on any file system"),
+            inside: Not("is estimated"),
             dead: Refused("DEAD", 74, died),
             denied: Denied("CLOSED/file", 77, "ask its owner"),
             pipe: Refused("LIVE/pipe", 66, "neither a directory nor a file"),
@@ -116,6 +126,7 @@ fn table() -> Vec<Row> {
             command: "layout",
             missing: Refused("MISSING", 66, "check the path"),
             outside: Not("works on any file system"),
+            inside: Not("is looked into"),
             dead: Refused("DEAD/file", 74, died),
             denied: Denied("CLOSED/file", 77, "ask its owner"),
             pipe: Refused("LIVE/pipe", 66, "not a regular file"),
@@ -125,6 +136,7 @@ fn table() -> Vec<Row> {
             command: "export",
             missing: Refused("MISSING EMPTY/copy", 66, "check the path"),
             outside: Refused("FULL EMPTY/copy", 66, "findmnt"),
+            inside: Not("is copied"),
             dead: Refused("DEAD EMPTY/copy", 74, died),
             denied: Denied("STORE EMPTY/copy", 77, "ask its owner"),
             pipe: Refused("PIPE EMPTY/copy", 66, "findmnt"),
@@ -134,6 +146,7 @@ fn table() -> Vec<Row> {
             command: "fsck",
             missing: Refused("MISSING", 8, "check the path"),
             outside: Refused("FULL", 8, "give the store"),
+            inside: Refused("LIVE/file", 8, "give the store"),
             dead: Refused("DEAD", 8, died),
             denied: Denied("STORE", 8, "ask its owner"),
             pipe: Refused("PIPE", 8, "give the store"),
@@ -143,6 +156,7 @@ fn table() -> Vec<Row> {
             command: "doctor",
             missing: Refused("MISSING", 66, "check the path"),
             outside: Refused("FULL", 66, "findmnt"),
+            inside: Not("stands for its mount"),
             dead: Not("says so as a finding: doctor_finds_a_dead_mount"),
             denied: Denied("CLOSED/file", 77, "ask its owner"),
             pipe: Refused("PIPE", 66, "findmnt"),
@@ -152,6 +166,7 @@ fn table() -> Vec<Row> {
             command: "demo",
             missing: Refused("MISSING/dir", 73, "check the path"),
             outside: Not("works on any file system"),
+            inside: Refused("LIVE/file", 73, "check the path"),
             dead: Refused("DEAD/dir", 73, died),
             denied: Denied("FULL/dir", 73, "ask its owner"),
             pipe: Refused("PIPE", 73, "check the path"),
@@ -180,6 +195,7 @@ impl Places {
         mkfifo(&plain.join("pipe"), Mode::S_IRUSR | Mode::S_IWUSR)?;
         let live = case.mount("live", &[])?;
         mkfifo(&live.path().join("pipe"), Mode::S_IRUSR | Mode::S_IWUSR)?;
+        fs::write(live.path().join("file"), b"x")?;
         let closed = live.path().join("closed");
         fs::create_dir(&closed)?;
         fs::write(closed.join("file"), b"secret")?;
@@ -290,6 +306,7 @@ pub(crate) fn every_command_refuses_everything(case: &Case) -> Outcome {
         for attempt in [
             &row.missing,
             &row.outside,
+            &row.inside,
             &row.dead,
             &row.denied,
             &row.pipe,
