@@ -157,7 +157,8 @@ fn figures(view: &View<'_>, area: Rect, buffer: &mut Buffer) {
                 "{}; garbage {}, given back {}",
                 if live.gc.running { "running" } else { "idle" },
                 size::human(live.gc.garbage),
-                size::human(live.gc.freed)
+                // What was moved for that is somewhere else now.
+                size::human(live.gc.freed.saturating_sub(live.gc.moved))
             ),
         ),
         (
@@ -318,7 +319,8 @@ mod tests {
         live.settle.current = Some(long.clone());
         live.settle.queue = 999;
         live.gc.garbage = 1023 << 20;
-        live.gc.freed = 1023 << 30;
+        live.gc.freed = 2046 << 30;
+        live.gc.moved = 1023 << 30;
         for number in 0..16 {
             live.slowest.push(Slow {
                 operation: "copy_file_range".to_owned(),
