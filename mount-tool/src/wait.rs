@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::report::printable;
+
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// A spinner that appears when something takes longer than a second.
@@ -27,7 +29,7 @@ impl Waiting {
         let (done, over) = mpsc::channel();
         let thread = std::thread::spawn(move || {
             if over.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
-                let spinner = ProgressBar::new_spinner().with_message(what);
+                let spinner = spinner(&what);
                 spinner.enable_steady_tick(Duration::from_millis(120));
                 let _ = over.recv();
                 spinner.finish_and_clear();
@@ -38,6 +40,11 @@ impl Waiting {
             thread: Some(thread),
         }
     }
+}
+
+/// The text may hold names of files.
+fn spinner(what: &str) -> ProgressBar {
+    ProgressBar::new_spinner().with_message(printable(what))
 }
 
 impl Drop for Waiting {
@@ -90,5 +97,16 @@ impl Drop for Progress {
         if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cannot_steer_the_terminal() {
+        let spinner = spinner("looking into a\x1b[2J\nb");
+        assert_eq!(spinner.message(), "looking into a\\u{1b}[2J\\nb");
     }
 }

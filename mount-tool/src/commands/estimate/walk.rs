@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use crate::attributes::unreadable;
 use crate::failure::{Failure, exit};
+use crate::report;
 use crate::wait::Waiting;
 
 /// Smaller holes are taken for zeros.
@@ -85,7 +86,7 @@ impl Skipped {
 
 /// Lists files; a file with several names counts once, symbolic links are not followed.
 pub(super) fn walk(top: &Path, one_file_system: bool) -> Result<Found, Failure> {
-    let _waiting = Waiting::for_(format!("listing {}", top.display()));
+    let _waiting = Waiting::for_(format!("listing {}", report::name(top)));
     let metadata = std::fs::metadata(top).map_err(|e| unreadable(top, &e))?;
     let device = metadata.dev();
     let mut found = Found::default();

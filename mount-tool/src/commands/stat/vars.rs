@@ -74,7 +74,7 @@ fn examine(path: &Path) -> Result<File, Failure> {
             format_args!("{} is not a file; --vars needs files", path.display()),
         ));
     }
-    let _waiting = Waiting::for_(format!("looking into {}", path.display()));
+    let _waiting = Waiting::for_(format!("looking into {}", report::name(path)));
     for _ in 0..CHANGES {
         if let Some(file) = read(path)? {
             return Ok(file);
