@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use shale_tests::{
-    Case, Cmd, Fs, Need, Outcome, Sample, Suite, ensure, ensure_eq, note, python, read_tree,
-    same_trees, script,
+    Case, Cmd, Context, Fs, Need, Outcome, Sample, Suite, binary, ensure, ensure_eq, note, on_ext4,
+    python, read_tree, root, same_trees, script,
 };
 
 fn main() -> ExitCode {
@@ -49,6 +49,7 @@ fn main() -> ExitCode {
         .test("git_clone_and_fsck", git)
         .test("sqlite_wal", sqlite)
         .test("mpi_shared_file", mpi)
+        .test("the_readme_can_be_pasted", readme)
         .run()
 }
 
@@ -471,4 +472,44 @@ fn mpi(case: &Case) -> Outcome {
         .arg(here.join("shared.dat"))
         .ok()?;
     fs.finish()
+}
+
+/// What it says under "Use it", by somebody who has a directory of files and nothing else.
+fn readme(case: &Case) -> Outcome {
+    if on_ext4() {
+        return Ok(());
+    }
+    let text = fs::read_to_string(root().join("README.md"))?;
+    let block = text
+        .split("## Use it\n")
+        .nth(1)
+        .and_then(|rest| rest.split("```").nth(1))
+        .and_then(|block| block.strip_prefix("sh\n"))
+        .doing("looking for the commands")?;
+    let (home, path) = (case.dir("home")?, case.dir("bin")?);
+    std::os::unix::fs::symlink(binary(), path.join("shale"))?;
+    fs::create_dir(home.join("run1"))?;
+    fs::write(home.join("run1/history.nc"), "words\n".repeat(50_000))?;
+    let store = case.work().join("store");
+    let commands = block.replace("/lustre/me/store", &store.to_string_lossy());
+    ensure!(
+        commands.lines().count() > 5 && commands != block,
+        "{commands}"
+    );
+    Cmd::shell(&format!("PATH={}:$PATH\n{commands}", path.display()))
+        .env("HOME", &home)
+        .cwd(&home)
+        .ok()?;
+    let copy = case.work().join("copy");
+    Cmd::new(binary())
+        .arg("export")
+        .arg(&store)
+        .arg(&copy)
+        .ok()?;
+    ensure!(copy.join("tmp").is_dir(), "the directory with a policy");
+    Cmd::new("diff")
+        .arg("-r")
+        .args([home.join("run1"), copy.join("run1")])
+        .ok()?;
+    Ok(())
 }
