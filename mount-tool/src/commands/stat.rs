@@ -27,7 +27,8 @@ Columns:
   ratio    raw / stored
   share    of the stored bytes, drawn as a bar
   files    files, here and below
-  state    what the store is doing with it
+  state    what the store is doing with a file; of a directory, only that something in it is
+           being written (null with --json otherwise)
 
 Columns with --vars:
   variable, type, shape   as the file says
@@ -239,10 +240,15 @@ fn entry(path: &Path, name: &OsStr, file_type: FileType, codecs: bool) -> Result
             files: taken.files,
             dirs: taken.dirs,
         }),
-        state: Some(taken.state),
+        state: state(file_type, taken.state),
         codecs,
         ..without_figures(name, file_type)
     })
+}
+
+/// Directories do not settle: of them, only what is on its way is told.
+fn state(file_type: FileType, state: String) -> Option<String> {
+    (!file_type.is_dir() || state == "writing").then_some(state)
 }
 
 fn kind(file_type: FileType) -> &'static str {
@@ -369,7 +375,7 @@ mod tests {
             dirs: 0,
         };
         let figures = (kind != "symlink").then_some(figures);
-        let state = (kind != "symlink").then(|| "settled".to_owned());
+        let state = (kind == "file").then(|| "settled".to_owned());
         Entry {
             path: path.to_owned(),
             kind,
@@ -402,11 +408,26 @@ path            raw    stored  ratio  files  state
 a\\n.nc     3.00 MiB  2.00 MiB  1.50x      1  settled
 empty           0 B       0 B      -      1  settled
 link              -         -      -      -  symlink
-/mnt/run/  3.00 MiB  2.00 MiB  1.50x      2  settled
+/mnt/run/  3.00 MiB  2.00 MiB  1.50x      2
 /mnt/b.nc  1.00 MiB   512 KiB  2.00x      1  settled
 total      4.00 MiB  2.50 MiB  1.60x      3
 ";
         assert_eq!(render(&report(), Bars::None), expected);
+    }
+
+    #[test]
+    fn a_directory_does_not_wait_for_being_settled() {
+        let of = |path: &Path, text: &str| {
+            let file_type = path.metadata().unwrap().file_type();
+            state(file_type, text.to_owned())
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert_eq!(of(dir.path(), "stored"), None);
+        assert_eq!(of(dir.path(), "writing").as_deref(), Some("writing"));
+        for text in ["stored", "settled", "writing"] {
+            assert_eq!(of(file.path(), text).as_deref(), Some(text));
+        }
     }
 
     #[test]
