@@ -242,6 +242,33 @@ fn files_of_others(case: &Case) -> Outcome {
     Ok(())
 }
 
+/// Takes the picture apart as the standard says, and looks for all colours in it.
+const DECODE_PNG: &str = r#"
+import struct, sys, zlib
+data = open(sys.argv[1], "rb").read()
+assert data[:8] == b"\x89PNG\r\n\x1a\n"
+chunks, at = [], 8
+while at < len(data):
+    size, name = struct.unpack(">I4s", data[at:at + 8])
+    body = data[at + 8:at + 8 + size]
+    assert struct.unpack(">I", data[at + 8 + size:at + 12 + size])[0] == zlib.crc32(name + body)
+    chunks.append((name, body))
+    at += 12 + size
+assert [name for name, _ in chunks] == [b"IHDR", b"PLTE", b"IDAT", b"IEND"], chunks
+width, height, *kind = struct.unpack(">IIBBBBB", chunks[0][1])
+assert (width, height, *kind) == (1280, 720, 4, 3, 0, 0, 0), chunks[0]
+lines = zlib.decompress(chunks[2][1])
+stride = 1 + width // 2
+assert len(lines) == stride * height
+above, seen = bytes(stride - 1), set()
+for y in range(height):
+    line = lines[y * stride:(y + 1) * stride]
+    assert line[0] == 2
+    above = bytes((a + b) & 255 for a, b in zip(line[1:], above))
+    seen.update(dot for byte in above for dot in (byte >> 4, byte & 15))
+assert seen == set(range(5)) and len(chunks[1][1]) == 15, seen
+"#;
+
 fn drawn(case: &Case) -> Outcome {
     let host = case.dir("host")?;
     fs::write(host.join("a"), Rng::new(2).bytes(3_000_000))?;
@@ -254,6 +281,21 @@ fn drawn(case: &Case) -> Outcome {
     ensure!((base / 1e8 - 1.0).abs() < 0.01, "{found:#}");
     let check = "import sys, xml.etree.ElementTree as e; e.parse(sys.argv[1])";
     Cmd::new(python()).args(["-c", check]).arg(&plot).ok()?;
+    let picture = case.work().join("plot.png");
+    estimate(&host, &["--plot", &picture.to_string_lossy()])?;
+    Cmd::new(python())
+        .args(["-c", DECODE_PNG])
+        .arg(&picture)
+        .ok()?;
+    let other = case.work().join("plot.pdf");
+    let line = shale().args(["estimate", "--plot"]).arg(&other).arg(&host);
+    let refused = line.run()?.status_is(64)?;
+    ensure!(
+        refused.stderr.contains(".svg or .png"),
+        "{}",
+        refused.stderr
+    );
+    ensure!(!other.exists(), "a picture of another format");
     let nowhere = case
         .work()
         .join("none/plot.svg")

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use serde::Serialize;
 use shale_fs::options::parse_size;
 
@@ -16,6 +17,7 @@ use crate::failure::{Failure, exit};
 use crate::report::{self, Align, Table};
 use crate::size;
 use model::{Model, Throughput};
+use plot::Picture;
 use sample::{Form, Prediction};
 use walk::Found;
 
@@ -58,9 +60,9 @@ pub(crate) struct EstimateArgs {
     /// Stay on the file system of DIR
     #[arg(short = 'x', long)]
     pub(crate) one_file_system: bool,
-    /// Draw the throughputs into this file
-    #[arg(long, value_name = "FILE.svg")]
-    pub(crate) plot: Option<PathBuf>,
+    /// Draw the throughputs into this file, whose name ends in .svg or .png
+    #[arg(long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(Picture::new))]
+    pub(crate) plot: Option<Picture>,
     /// Any directory or file
     pub(crate) dir: PathBuf,
 }
@@ -146,14 +148,15 @@ pub(crate) fn run(args: &EstimateArgs) -> Result<ExitCode, Failure> {
     let prediction = sample::predict(&mut found, args.sample, args.seed)?;
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
     let estimate = conclude(args, &found, &prediction, args.workers.unwrap_or(cores));
-    if let Some(path) = &args.plot {
+    if let Some(picture) = &args.plot {
         let bars = [
             ("written", &estimate.written.write),
             ("read", &estimate.written.read),
             ("read when settled", &estimate.settled.read),
         ];
-        std::fs::write(path, plot::svg(&bars))
-            .map_err(|e| Failure::io("write", path, &e).with_status(exit::CANNOT_CREATE))?;
+        std::fs::write(&picture.path, picture.draw(&bars)).map_err(|e| {
+            Failure::io("write", &picture.path, &e).with_status(exit::CANNOT_CREATE)
+        })?;
     }
     if args.json {
         report::print_json(&estimate)?;
