@@ -333,7 +333,6 @@ impl Inner {
                     inode = file.ino,
                     "a commit failed and will be tried again: {error}"
                 );
-                state.map = None;
                 state.fail(error.errno());
                 self.budget.stall(error.errno());
                 state.ready.extend(good);
@@ -362,23 +361,15 @@ impl Inner {
             ..DataCommit::default()
         };
         if !extents.is_empty() {
-            self.load_map(file, state)?;
-            self.lay(state, &extents, &mut commit)?;
             commit.phase = (state.size >= SETTLE_MIN).then_some(Phase::Loose);
-        }
-        if commit.map == MapChange::Keep && commit.size.is_none() && commit.times.is_none() {
+        } else if commit.size.is_none() && commit.times.is_none() {
             return Ok(());
         }
+        let size = commit.size;
         reach(Stage::DataCommitBegins);
-        self.namespace.commit_data(file.ino, &commit)?;
+        self.commit_laid(file, state, &extents, commit)?;
         reach(Stage::DataCommitted);
-        self.frames.packs.account(&commit.packs);
-        if let Some(map) = state.map.as_mut()
-            && commit.map != MapChange::Keep
-        {
-            map.committed(matches!(commit.map, MapChange::Fold(_)));
-        }
-        state.committed_size = commit.size.unwrap_or(state.committed_size);
+        state.committed_size = size.unwrap_or(state.committed_size);
         state.times_dirty = false;
         Ok(())
     }

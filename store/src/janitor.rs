@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use shale_backing::failpoint::{Stage, reach};
 use shale_codec::FrameKind;
+use shale_index::DataCommit;
 use shale_index::extent::{Extent, FramePart, Place, TilePart};
 use shale_index::schema::Phase;
-use shale_index::{DataCommit, MapChange};
 
 use crate::Error;
 use crate::file::{File, FileState};
@@ -332,6 +332,7 @@ impl Inner {
         }
         self.replace(file, &mut state, &extents, None)?;
         reach(Stage::GcMoved);
+        self.load_map(file, &mut state)?;
         if state
             .map
             .as_ref()
@@ -350,28 +351,14 @@ impl Inner {
         extents: &[Extent],
         phase: Option<Phase>,
     ) -> Result<(), Error> {
-        self.load_map(file, state)?;
         if extents.is_empty() && phase.is_none() {
             return Ok(());
         }
-        let mut commit = DataCommit {
+        let commit = DataCommit {
             phase,
             ..DataCommit::default()
         };
-        if !extents.is_empty() {
-            self.lay(state, extents, &mut commit)?;
-        }
-        if let Err(e) = self.namespace.commit_data(file.ino, &commit) {
-            state.map = None;
-            return Err(e.into());
-        }
-        self.frames.packs.account(&commit.packs);
-        if let Some(map) = state.map.as_mut()
-            && commit.map != MapChange::Keep
-        {
-            map.committed(matches!(commit.map, MapChange::Fold(_)));
-        }
-        Ok(())
+        self.commit_laid(file, state, extents, commit)
     }
 }
 

@@ -1,9 +1,12 @@
 //! A store against a plain array of bytes.
 
+mod faults;
+
+use std::path::Path;
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use shale_backing::{Choice, Device, open_device};
+use shale_backing::{Backing, Choice, Device, open_device};
 use shale_codec::{Effort, FrameKind};
 use shale_index::engine::MemKv;
 use shale_index::schema::{Phase, S_IFREG};
@@ -44,9 +47,12 @@ pub(crate) fn node() -> NewNode {
     }
 }
 
+/// Opens the device in a directory.
+type Opener = Box<dyn Fn(&Path) -> Arc<dyn Backing>>;
+
 struct Bench {
     dir: tempfile::TempDir,
-    device: Device,
+    backing: Opener,
     kv: Arc<MemKv>,
     store: Option<Store>,
     ino: u64,
@@ -55,37 +61,40 @@ struct Bench {
 impl Bench {
     fn new(device: Device) -> Self {
         // Persistent memory is played by the memory of the machine, where there is a directory.
-        let memory = std::path::Path::new("/dev/shm");
+        let memory = Path::new("/dev/shm");
         let dir = if device == Device::Pmem && memory.is_dir() {
             tempfile::tempdir_in(memory).unwrap()
         } else {
             tempfile::tempdir().unwrap()
         };
+        let choice = Choice {
+            device: Some(device),
+            ..Choice::default()
+        };
+        Self::on(dir, move |path| open_device(path, choice).unwrap())
+    }
+
+    fn on(dir: tempfile::TempDir, backing: impl Fn(&Path) -> Arc<dyn Backing> + 'static) -> Self {
         std::fs::create_dir(dir.path().join("packs")).unwrap();
         let mut bench = Self {
             dir,
-            device,
+            backing: Box::new(backing),
             kv: Arc::new(MemKv::new()),
             store: None,
             ino: 0,
         };
         bench.open();
-        bench.ino = bench
-            .store()
-            .namespace()
-            .create(ROOT, b"f", &node())
-            .unwrap()
-            .0
-            .ino;
+        bench.ino = bench.create(b"f");
         bench
     }
 
+    fn create(&self, name: &[u8]) -> u64 {
+        let namespace = self.store().namespace();
+        namespace.create(ROOT, name, &node()).unwrap().0.ino
+    }
+
     fn open(&mut self) {
-        let choice = Choice {
-            device: Some(self.device),
-            ..Choice::default()
-        };
-        let backing = open_device(self.dir.path(), choice).unwrap();
+        let backing = (self.backing)(self.dir.path());
         let superblock = Superblock {
             id: [1; 16],
             created: 0,

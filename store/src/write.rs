@@ -146,40 +146,25 @@ impl Inner {
         hole: Option<(u64, u64)>,
         size: Option<u64>,
     ) -> Result<(), Error> {
-        let mut commit = DataCommit {
+        let commit = DataCommit {
             size,
+            times: Some((state.mtime, state.ctime)),
             ..DataCommit::default()
         };
-        commit.times = Some((state.mtime, state.ctime));
+        let mut extents = Vec::new();
         if let Some((start, end)) = hole {
-            self.load_map(file, state)?;
-            let Some(map) = state.map.as_mut() else {
-                return Err(Error::Poisoned);
-            };
-            let below = map.range(&self.frames, start, end)?;
+            let below = self.extents(file, state, start, end)?;
             // Beyond the last extent there is nothing to hide.
             if let (Some(first), Some(last)) = (below.first(), below.last()) {
                 let offset = first.offset.max(start);
-                let extent = Extent {
+                extents.push(Extent {
                     offset,
                     len: last.end() - offset,
                     place: Place::Hole,
-                };
-                self.lay(state, &[extent], &mut commit)?;
+                });
             }
         }
-        match self.namespace.commit_data(file.ino, &commit) {
-            Ok(_) => self.frames.packs.account(&commit.packs),
-            Err(e) => {
-                state.map = None;
-                return Err(e.into());
-            }
-        }
-        if let Some(map) = state.map.as_mut()
-            && commit.map != MapChange::Keep
-        {
-            map.committed(matches!(commit.map, MapChange::Fold(_)));
-        }
+        self.commit_laid(file, state, &extents, commit)?;
         if let Some((start, end)) = hole {
             let freed = state.cut(start, end, |offset| file.chunk_of(offset));
             self.budget.give(freed);
@@ -192,8 +177,39 @@ impl Inner {
         Ok(())
     }
 
+    /// Commits extents of a file, with whatever else the commit says.
+    pub(crate) fn commit_laid(
+        &self,
+        file: &File,
+        state: &mut FileState,
+        extents: &[Extent],
+        mut commit: DataCommit,
+    ) -> Result<(), Error> {
+        let mut attempt = || {
+            if !extents.is_empty() {
+                self.load_map(file, state)?;
+                self.lay(state, extents, &mut commit)?;
+            }
+            self.namespace.commit_data(file.ino, &commit)?;
+            Ok(())
+        };
+        if let Err(e) = attempt() {
+            // Some of them may lie in it though the index knows none: whoever covered those
+            // would subtract from packs what was never added.
+            state.map = None;
+            return Err(e);
+        }
+        self.frames.packs.account(&commit.packs);
+        if let Some(map) = state.map.as_mut()
+            && commit.map != MapChange::Keep
+        {
+            map.committed(matches!(commit.map, MapChange::Fold(_)));
+        }
+        Ok(())
+    }
+
     /// Lays extents over the map in memory and puts what follows from that into a commit.
-    pub(crate) fn lay(
+    fn lay(
         &self,
         state: &mut FileState,
         extents: &[Extent],
