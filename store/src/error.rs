@@ -93,6 +93,11 @@ impl Error {
         }
     }
 
+    /// Whether a file was not there: a pack that has been collected, most likely.
+    pub(crate) fn is_gone(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+
     pub(crate) fn io(
         action: &'static str,
         path: impl Into<PathBuf>,

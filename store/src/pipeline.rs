@@ -11,6 +11,7 @@ use shale_index::extent::{Extent, Place};
 use crate::file::{File, Flushed, Frozen};
 use crate::frames::FrameEncoder;
 use crate::pins::Pin;
+use crate::read::while_moved;
 use crate::store::Inner;
 use crate::{Error, advice};
 
@@ -41,7 +42,8 @@ pub(crate) fn work(inner: &Inner, jobs: &Receiver<Job>) {
         raw: Vec::new(),
     };
     for job in jobs {
-        let done = catch_unwind(AssertUnwindSafe(|| worker.flush(inner, &job)));
+        let flush = AssertUnwindSafe(|| while_moved(|| worker.flush(inner, &job)));
+        let done = catch_unwind(flush);
         let result = done.unwrap_or_else(|_| {
             inner.poison("a worker panicked while writing a chunk");
             Err(Error::Poisoned)

@@ -1,5 +1,6 @@
 //! Reading: memory first, then decoded frames, then packs.
 
+use std::io;
 use std::sync::Arc;
 
 use shale_index::extent::{Extent, FramePart, Place};
@@ -9,7 +10,7 @@ use crate::map::FileMap;
 use crate::store::Inner;
 use crate::{Error, Store};
 
-/// How often a read looks again for frames that were moved while it was on its way.
+/// How often somebody looks again for frames that were moved while he was on his way.
 const MAX_MOVES: usize = 8;
 
 /// What to look for from an offset on.
@@ -37,7 +38,7 @@ impl Store {
         let inner = &*self.inner;
         inner.check()?;
         inner.read_ahead(file, offset, len as u64);
-        for _ in 0..MAX_MOVES {
+        while_moved(|| {
             let wanted = {
                 let mut state = file.state.lock();
                 let end = state.size.min(offset.saturating_add(len as u64));
@@ -49,14 +50,8 @@ impl Store {
                 out.resize((end - offset) as usize, 0);
                 inner.gather(file, &mut state, offset, out)?
             };
-            match inner.fetch(file, &wanted, offset, out) {
-                Err(Error::Io { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-                    // The pack was collected after its live frames had moved: look again.
-                }
-                other => return other,
-            }
-        }
-        Err(Error::Refused(libc::EIO))
+            inner.fetch(file, &wanted, offset, out)
+        })
     }
 
     /// Frames and stored bytes that this session has read from packs to decode them.
@@ -70,41 +65,7 @@ impl Store {
     /// # Errors
     /// When the map or a frame of the file cannot be read.
     pub fn codecs(&self, ino: u64) -> Result<String, Error> {
-        const LOOKS: usize = 16;
-        let inner = &*self.inner;
-        let file = inner.held(inner.file(ino)?);
-        let extents = {
-            let mut state = file.state.lock();
-            let size = state.size;
-            inner.extents(&file, &mut state, 0, size)?
-        };
-        drop(file);
-        let extents: Vec<Extent> = extents
-            .into_iter()
-            .filter(|extent| extent.place != Place::Hole)
-            .collect();
-        let step = extents.len().div_ceil(LOOKS).max(1);
-        let mut parts: Vec<FramePart> = Vec::new();
-        for extent in extents.iter().step_by(step) {
-            match &extent.place {
-                Place::Frame(part) => parts.push(*part),
-                Place::Tiles(part) => {
-                    let directory = inner.frames.directory(part, ino, extent.offset)?;
-                    parts.extend(directory.frames(part).take(LOOKS));
-                }
-                Place::Hole => {}
-            }
-        }
-        let mut seen = std::collections::BTreeSet::new();
-        let mut frame = Vec::new();
-        for part in parts {
-            inner.frames.packs.read(&part, &mut frame)?;
-            if let Ok(summary) = shale_codec::describe(&frame) {
-                let coders: Vec<&str> = summary.coders().collect();
-                seen.insert(format!("{}:{}", summary.scheme(), coders.join("+")));
-            }
-        }
-        Ok(seen.into_iter().collect::<Vec<_>>().join(" "))
+        while_moved(|| self.inner.codecs(ino))
     }
 
     /// The next data or hole at or after an offset; `None` when there is none before the end.
@@ -135,6 +96,43 @@ impl Store {
 }
 
 impl Inner {
+    fn codecs(&self, ino: u64) -> Result<String, Error> {
+        const LOOKS: usize = 16;
+        let file = self.held(self.file(ino)?);
+        let extents = {
+            let mut state = file.state.lock();
+            let size = state.size;
+            self.extents(&file, &mut state, 0, size)?
+        };
+        drop(file);
+        let extents: Vec<Extent> = extents
+            .into_iter()
+            .filter(|extent| extent.place != Place::Hole)
+            .collect();
+        let step = extents.len().div_ceil(LOOKS).max(1);
+        let mut parts: Vec<FramePart> = Vec::new();
+        for extent in extents.iter().step_by(step) {
+            match &extent.place {
+                Place::Frame(part) => parts.push(*part),
+                Place::Tiles(part) => {
+                    let directory = self.frames.directory(part, ino, extent.offset)?;
+                    parts.extend(directory.frames(part).take(LOOKS));
+                }
+                Place::Hole => {}
+            }
+        }
+        let mut seen = std::collections::BTreeSet::new();
+        let mut frame = Vec::new();
+        for part in parts {
+            self.frames.packs.read(&part, &mut frame)?;
+            if let Ok(summary) = shale_codec::describe(&frame) {
+                let coders: Vec<&str> = summary.coders().collect();
+                seen.insert(format!("{}:{}", summary.scheme(), coders.join("+")));
+            }
+        }
+        Ok(seen.into_iter().collect::<Vec<_>>().join(" "))
+    }
+
     pub(crate) fn load_map(&self, file: &File, state: &mut FileState) -> Result<(), Error> {
         if state.map.is_none() {
             let inode = self.namespace.inode(file.ino)?;
@@ -294,6 +292,28 @@ impl Inner {
             }
         }
         Ok(end)
+    }
+}
+
+/// Looks up extents and reads what they stand for, again as long as a pack turns out to be gone:
+/// it was collected after its live frames had moved.
+pub(crate) fn while_moved<T>(mut look: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+    let mut moves = 0;
+    loop {
+        match look() {
+            Err(e) if e.is_gone() && moves < MAX_MOVES => moves += 1,
+            // It stays away. That is no ENOENT for somebody whose file is there.
+            Err(Error::Io {
+                action,
+                path,
+                source,
+            }) if source.kind() == io::ErrorKind::NotFound => {
+                return Err(Error::io(action, path)(io::Error::other(
+                    source.to_string(),
+                )));
+            }
+            other => return other,
+        }
     }
 }
 

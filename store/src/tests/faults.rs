@@ -1,11 +1,13 @@
 //! A store on a device that fails, and one that changes while somebody looks.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use shale_backing::faults::{FaultDisk, Step};
 use shale_index::extent::{Extent, Place};
 
 use super::*;
+use crate::pack::PackId;
 
 /// A store on a disk that fails on command.
 fn on_faults() -> (Bench, Arc<FaultDisk>) {
@@ -67,4 +69,55 @@ fn an_unreadable_leaf_leaves_nothing_uncommitted_in_the_map() {
     bench.store().write(&file, 0, &[8; 4096]).unwrap();
     bench.store().sync(&file).unwrap();
     bench.check_usage();
+}
+
+/// What was written before, in a pack that the collector moves and deletes as soon as somebody
+/// reads from it, who then finds it gone.
+fn moved_when_read(bench: &Bench, disk: &FaultDisk) -> Arc<AtomicBool> {
+    let inner = Arc::clone(&bench.store().inner);
+    let (pack, _) = crate::pack::list(&*inner.backing).unwrap()[0];
+    let moved = Arc::new(AtomicBool::new(false));
+    let done = Arc::clone(&moved);
+    disk.rule(move |step, path, _| {
+        let meant = step == Step::Read && path == PackId(pack).path();
+        if !meant || done.swap(true, Ordering::SeqCst) {
+            return None;
+        }
+        inner.rewrite(pack, &mut FrameEncoder::new()).unwrap();
+        while inner.frames.packs.live().contains_key(&pack) {
+            inner.committer.run().unwrap();
+        }
+        Some(io::Error::from_raw_os_error(libc::ENOENT))
+    });
+    moved
+}
+
+#[test]
+fn frames_that_move_while_a_chunk_is_merged_do_not_fail_a_sync() {
+    let (mut bench, disk) = on_faults();
+    drop(bench.written());
+    bench.reopen();
+    let mut contents = bytes(LIMIT, 1, true);
+    contents[..3000].fill(9);
+    let moved = moved_when_read(&bench, &disk);
+    let file = bench.file();
+    bench.store().write(&file, 0, &contents[..3000]).unwrap();
+    let synced = bench.store().sync(&file);
+    disk.heal();
+    synced.unwrap();
+    assert!(moved.load(Ordering::SeqCst));
+    assert!(bench.contents() == contents, "contents differ");
+    bench.check_usage();
+}
+
+#[test]
+fn frames_that_move_while_a_file_is_described_are_found_again() {
+    let (mut bench, disk) = on_faults();
+    drop(bench.written());
+    bench.reopen();
+    let moved = moved_when_read(&bench, &disk);
+    let codecs = bench.store().codecs(bench.ino);
+    disk.heal();
+    assert!(!codecs.unwrap().is_empty());
+    assert!(moved.load(Ordering::SeqCst));
 }
