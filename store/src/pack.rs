@@ -68,6 +68,8 @@ pub(crate) struct Packs {
 struct OpenFiles {
     files: HashMap<u64, (Arc<dyn BackingFile>, u64)>,
     clock: u64,
+    /// Packs deleted so far.
+    deleted: u64,
 }
 
 impl Packs {
@@ -214,11 +216,19 @@ impl Packs {
     }
 
     fn file(&self, pack: u64) -> io::Result<Arc<dyn BackingFile>> {
-        if let Some(file) = self.files.lock().get(pack) {
-            return Ok(file);
-        }
+        let deleted = {
+            let mut files = self.files.lock();
+            if let Some(file) = files.get(pack) {
+                return Ok(file);
+            }
+            files.deleted
+        };
         let file = self.backing.open(&PackId(pack).path(), Access::Read)?;
-        self.files.lock().insert(pack, Arc::clone(&file));
+        let mut files = self.files.lock();
+        // It may have been deleted meanwhile, and would keep its space as long as it is open.
+        if files.deleted == deleted {
+            files.insert(pack, Arc::clone(&file));
+        }
         Ok(file)
     }
 
@@ -279,12 +289,13 @@ impl Packs {
 
     /// Deletes the file of a dead pack. Readers that have it open are not disturbed.
     pub(crate) fn delete(&self, pack: u64) -> Result<(), Error> {
-        self.files.lock().files.remove(&pack);
         let path = PackId(pack).path();
         match self.backing.remove_file(&path) {
             Err(e) if e.kind() != ErrorKind::NotFound => return Err(Error::io("delete", path)(e)),
             _ => {}
         }
+        // Not before: somebody who looks for frames that have moved could open it again.
+        self.files.lock().remove(pack);
         self.live.lock().remove(&pack);
         self.lengths.lock().remove(&pack);
         Ok(())
@@ -332,5 +343,40 @@ impl OpenFiles {
         }
         self.clock += 1;
         self.files.insert(pack, (file, self.clock));
+    }
+
+    fn remove(&mut self, pack: u64) {
+        self.files.remove(&pack);
+        self.deleted += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use shale_backing::faults::{FaultDisk, Step};
+
+    use super::*;
+
+    #[test]
+    fn a_reader_that_comes_late_does_not_keep_a_deleted_pack() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = FaultDisk::new(dir.path()).unwrap();
+        let backing = disk.backing();
+        let pack = PackId::new(1, 0);
+        let path = pack.path();
+        backing.create_dir_all(path.parent().unwrap()).unwrap();
+        backing.open(&path, Access::CreatePack).unwrap();
+        let packs = Packs::open(backing, [1; 16], 2, BTreeMap::from([(pack.0, 0)])).unwrap();
+        let packs = Arc::new(packs);
+        let late = Arc::clone(&packs);
+        disk.rule(move |step, _, _| {
+            if step == Step::Remove {
+                late.open_pack(pack.0).unwrap();
+            }
+            None
+        });
+        packs.delete(pack.0).unwrap();
+        disk.heal();
+        assert!(packs.files.lock().get(pack.0).is_none());
     }
 }
