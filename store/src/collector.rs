@@ -1,8 +1,8 @@
 //! A thread that rewrites packs of which little is alive.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use shale_backing::{Priority, set_priority};
@@ -14,6 +14,8 @@ use crate::{Error, Store};
 
 /// How often it looks for packs by itself.
 const TICK: Duration = Duration::from_secs(1);
+/// How long a pack is left alone after emptying it failed, unless somebody asks.
+const RETRY: Duration = Duration::from_secs(300);
 
 /// What the thread is asked to do, and what it has done.
 #[derive(Debug, Default)]
@@ -30,6 +32,8 @@ struct State {
     running: bool,
     /// The last pass failed.
     failed: bool,
+    /// Packs that could not be emptied, and since when.
+    stuck: BTreeMap<u64, Instant>,
     #[cfg(test)]
     trap: bool,
 }
@@ -73,6 +77,20 @@ impl Control {
         }
         state.running = true;
         Some(state.requested.take())
+    }
+
+    /// Notes that a pack could not be emptied.
+    fn note_stuck(&self, pack: u64) {
+        self.state.lock().stuck.insert(pack, Instant::now());
+    }
+
+    /// Packs that are better left alone.
+    pub(crate) fn stuck(&self, now: Instant) -> BTreeSet<u64> {
+        let mut state = self.state.lock();
+        state
+            .stuck
+            .retain(|_, since| now.saturating_duration_since(*since) < RETRY);
+        state.stuck.keys().copied().collect()
     }
 
     /// Notes how a pass ended.
@@ -146,21 +164,27 @@ fn pass(inner: &Inner, percent: Option<u64>, encoder: &mut FrameEncoder) -> Resu
     } else if !inner.frames.packs.take_shrunk() {
         return Ok(false);
     }
-    let mut left_out = BTreeSet::new();
+    let mut left_out = match percent {
+        Some(_) => BTreeSet::new(),
+        None => inner.collector.stuck(Instant::now()),
+    };
     let mut failed = None;
     while !inner.collector.is_stopped() && inner.check().is_ok() {
-        let Some(pack) = inner.worst_pack(percent, &left_out)? else {
+        let Some(pack) = inner.worst_pack(percent, &left_out) else {
             return failed.map_or(Ok(true), Err);
         };
         let live = inner.frames.packs.live().get(&pack).copied();
         match inner.rewrite(pack, encoder) {
             Ok(()) => {}
+            // All of it has died meanwhile.
+            Err(e) if e.is_gone() && inner.frames.packs.is_dead(pack) => continue,
             Err(e) if matches!(e.errno(), libc::ENOSPC | libc::EDQUOT) => return Err(e),
             // What cannot be read cannot be moved; the other packs are not to suffer from that.
             Err(e) => {
                 tracing::warn!("{} is not emptied: {e}", PackId(pack).path().display());
                 failed.get_or_insert(e);
                 left_out.insert(pack);
+                inner.collector.note_stuck(pack);
                 continue;
             }
         }

@@ -117,11 +117,7 @@ impl Inner {
     /// The sealed pack with the most dead bytes, of those of which less than `percent` is alive
     /// and that are not to be left out. By default that is half, or nearly all when the device is
     /// nearly full.
-    pub(crate) fn worst_pack(
-        &self,
-        percent: Option<u64>,
-        left_out: &BTreeSet<u64>,
-    ) -> Result<Option<u64>, Error> {
+    pub(crate) fn worst_pack(&self, percent: Option<u64>, left_out: &BTreeSet<u64>) -> Option<u64> {
         let percent = percent.unwrap_or_else(|| {
             if self.space.is_low(&*self.backing) {
                 LIVE_PERCENT_FULL
@@ -134,16 +130,51 @@ impl Inner {
             if live == 0 || left_out.contains(&pack) || !self.frames.packs.is_quiet(pack) {
                 continue;
             }
-            let len = self.frames.packs.len(pack)?;
+            let Ok(len) = self.frames.packs.len(pack) else {
+                if self.frames.packs.is_dead(pack) {
+                    continue;
+                }
+                // Whoever rewrites it meets the error.
+                return Some(pack);
+            };
             if live * 100 < len * percent {
                 worst = worst.max(Some((len - live, pack)));
             }
         }
-        Ok(worst.map(|(_, pack)| pack))
+        worst.map(|(_, pack)| pack)
     }
 
-    /// Moves everything alive out of a pack.
+    /// Moves everything alive out of a pack. Where that fails, what has been copied by then is
+    /// used all the same: it need not be copied again.
     pub(crate) fn rewrite(&self, pack: u64, encoder: &mut FrameEncoder) -> Result<(), Error> {
+        let mut copies = Vec::new();
+        let mut pins: Vec<Pin> = Vec::new();
+        let mut outcome = Ok(());
+        for ino in self.inodes_in(pack)? {
+            let mut moves = Vec::new();
+            outcome = self.existing(ino).and_then(|file| {
+                file.map_or(Ok(()), |file| {
+                    self.copy_out(&file, pack, encoder, &mut moves, &mut pins)
+                })
+            });
+            copies.push((ino, moves));
+            if outcome.is_err() {
+                break;
+            }
+        }
+        reach(Stage::GcCopied);
+        self.frames.packs.make_durable(&pins)?;
+        for (ino, moves) in copies {
+            let moved = self.existing(ino).and_then(|file| {
+                file.map_or(Ok(()), |file| self.relocate(&file, pack, &moves, encoder))
+            });
+            outcome = outcome.and(moved);
+        }
+        outcome
+    }
+
+    /// Files that have or had something in a pack.
+    fn inodes_in(&self, pack: u64) -> Result<BTreeSet<u64>, Error> {
         let file = self.frames.packs.open_pack(pack)?;
         let failed = |source| Error::Io {
             action: "read",
@@ -154,26 +185,11 @@ impl Inner {
             Some(directory) => directory.entries,
             None => scan_entries(&*file).map_err(failed)?,
         };
-        let inodes: BTreeSet<u64> = entries
+        Ok(entries
             .iter()
             .filter(|entry| entry.meta.kind != FrameKind::Catalog)
             .map(|entry| entry.meta.inode)
-            .collect();
-        let mut moves = Vec::new();
-        let mut pins: Vec<Pin> = Vec::new();
-        for ino in inodes {
-            if let Some(file) = self.existing(ino)? {
-                moves.push((ino, self.copy_out(&file, pack, encoder, &mut pins)?));
-            }
-        }
-        reach(Stage::GcCopied);
-        self.frames.packs.make_durable(&pins)?;
-        for (ino, moves) in moves {
-            if let Some(file) = self.existing(ino)? {
-                self.relocate(&file, pack, &moves, encoder)?;
-            }
-        }
-        Ok(())
+            .collect())
     }
 
     fn existing(&self, ino: u64) -> Result<Option<Held<'_>>, Error> {
@@ -190,8 +206,9 @@ impl Inner {
         file: &Arc<File>,
         pack: u64,
         encoder: &mut FrameEncoder,
+        moves: &mut Vec<Move>,
         pins: &mut Vec<Pin>,
-    ) -> Result<Vec<Move>, Error> {
+    ) -> Result<(), Error> {
         let mut live: Vec<Extent> = Vec::new();
         {
             let mut state = file.state.lock();
@@ -213,7 +230,7 @@ impl Inner {
             }
         }
         let mut copies: HashMap<u64, Place> = HashMap::new();
-        let mut moves = Vec::with_capacity(live.len());
+        moves.reserve(live.len());
         let mut buf = Vec::new();
         for old in live {
             let at = old.place.origin().map_or(0, |(_, at)| at);
@@ -221,7 +238,7 @@ impl Inner {
                 && alive.get(&at).copied().unwrap_or(0) < part.stored() / 2
             {
                 // Most of the array has been written over: what is left becomes plain frames.
-                self.flatten(file, &old, encoder, &mut moves, pins)?;
+                self.flatten(file, &old, encoder, moves, pins)?;
                 continue;
             }
             let copy = match copies.get(&at) {
@@ -270,7 +287,7 @@ impl Inner {
                 new: Extent { place: new, ..old },
             });
         }
-        Ok(moves)
+        Ok(())
     }
 
     /// Writes a part of an array of tiles as plain frames.

@@ -287,6 +287,11 @@ impl Packs {
             .collect()
     }
 
+    /// Whether nothing in a pack is alive any more; its file may be gone.
+    pub(crate) fn is_dead(&self, pack: u64) -> bool {
+        self.live.lock().get(&pack).is_none_or(|&bytes| bytes == 0)
+    }
+
     /// Deletes the file of a dead pack. Readers that have it open are not disturbed.
     pub(crate) fn delete(&self, pack: u64) -> Result<(), Error> {
         let path = PackId(pack).path();

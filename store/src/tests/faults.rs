@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use shale_backing::faults::{FaultDisk, Step};
 use shale_index::extent::{Extent, Place};
@@ -120,4 +121,107 @@ fn frames_that_move_while_a_file_is_described_are_found_again() {
     disk.heal();
     assert!(!codecs.unwrap().is_empty());
     assert!(moved.load(Ordering::SeqCst));
+}
+
+fn collected(store: &Store) -> Collecting {
+    store.collect(90);
+    while store.collecting() == Collecting::Running {
+        std::thread::yield_now();
+    }
+    store.collecting()
+}
+
+/// Else all that is readable in it would be copied again whenever anything dies.
+#[test]
+fn a_pack_with_an_unreadable_frame_is_copied_once() {
+    use std::os::unix::fs::FileExt;
+    let mut bench = Bench::new(Device::Posix);
+    let other = bench.create(b"g");
+    for ino in [bench.ino, other] {
+        let file = bench.store().file(ino).unwrap();
+        let contents = bytes(LIMIT, 1, true);
+        bench.store().write(&file, 0, &contents).unwrap();
+        bench.store().sync(&file).unwrap();
+    }
+    bench.reopen();
+    let store = bench.store();
+    let packs = &store.inner.frames.packs;
+    let pack = *packs.live().first_key_value().unwrap().0;
+    let file = store.file(other).unwrap();
+    // Of what is at the end, the last one cannot be read.
+    let extents = |file: &Arc<File>| {
+        let mut state = file.state.lock();
+        let extents = store.inner.extents(file, &mut state, 0, LIMIT as u64);
+        extents.unwrap()
+    };
+    let last = extents(&file).pop().unwrap();
+    let (_, at) = last.place.origin().unwrap();
+    let on_disk = std::fs::File::options()
+        .write(true)
+        .open(bench.dir.path().join(PackId(pack).path()))
+        .unwrap();
+    on_disk.write_all_at(&[0; 16], at).unwrap();
+    store.truncate(&bench.file(), LIMIT as u64 / 2).unwrap();
+    store.sync(&bench.file()).unwrap();
+
+    assert_eq!(collected(store), Collecting::Failed);
+    assert_eq!(packs.live()[&pack], last.stored());
+    let readable = extents(&file);
+    assert!(readable[..15].iter().all(|e| e.place.pack() != Some(pack)));
+    let appended = store.counters().appended.get();
+    assert_eq!(collected(store), Collecting::Failed);
+    assert_eq!(store.counters().appended.get(), appended);
+
+    let now = Instant::now();
+    assert!(store.inner.collector.stuck(now).contains(&pack));
+    let later = now + Duration::from_secs(300);
+    assert!(store.inner.collector.stuck(later).is_empty());
+}
+
+/// Settling or deleting may free the rest of a pack that is being looked at.
+#[test]
+fn a_pack_that_dies_while_it_is_collected_is_no_failure() {
+    let (mut bench, disk) = on_faults();
+    drop(bench.written());
+    bench.reopen();
+    let store = bench.store();
+    let file = bench.file();
+    store.truncate(&file, LIMIT as u64 / 4 * 3).unwrap();
+    let moved = moved_when_read(&bench, &disk);
+    let outcome = collected(store);
+    disk.heal();
+    assert!(moved.load(Ordering::SeqCst));
+    assert_eq!(outcome, Collecting::Idle);
+    bench.check_usage();
+}
+
+#[test]
+fn a_missing_pack_does_not_keep_others_from_being_collected() {
+    let mut bench = Bench::new(Device::Posix);
+    drop(bench.written());
+    bench.reopen();
+    let other = bench.create(b"g");
+    let file = bench.store().file(other).unwrap();
+    let contents = bytes(LIMIT, 2, true);
+    bench.store().write(&file, 0, &contents).unwrap();
+    bench.store().sync(&file).unwrap();
+    bench.store().truncate(&file, LIMIT as u64 / 4 * 3).unwrap();
+    drop(file);
+    let packs = crate::pack::list(&*bench.store().inner.backing).unwrap();
+    let [(missing, _), (pack, _)] = packs[..] else {
+        panic!("a pack for each session: {packs:?}");
+    };
+    bench.store.take().unwrap().shut_down().unwrap();
+    std::fs::remove_file(bench.dir.path().join(PackId(missing).path())).unwrap();
+    bench.kv = Arc::new(bench.kv.reopen());
+    bench.open();
+
+    let store = bench.store();
+    assert_eq!(collected(store), Collecting::Failed);
+    assert!(store.inner.frames.packs.live()[&missing] > 0);
+    assert!(store.inner.frames.packs.is_dead(pack));
+    let file = store.file(other).unwrap();
+    let mut out = Vec::new();
+    store.read(&file, 0, LIMIT, &mut out).unwrap();
+    assert!(out == contents[..LIMIT / 4 * 3], "contents differ");
 }
