@@ -170,7 +170,7 @@ fn pass(inner: &Inner, percent: Option<u64>, encoder: &mut FrameEncoder) -> Resu
     };
     let mut failed = None;
     while !inner.collector.is_stopped() && inner.check().is_ok() {
-        let Some(pack) = inner.worst_pack(percent, &left_out) else {
+        let Some(pack) = inner.worst_pack(percent, &left_out)? else {
             return failed.map_or(Ok(true), Err);
         };
         let live = inner.frames.packs.live().get(&pack).copied();
@@ -178,7 +178,12 @@ fn pass(inner: &Inner, percent: Option<u64>, encoder: &mut FrameEncoder) -> Resu
             Ok(()) => {}
             // All of it has died meanwhile.
             Err(e) if e.is_gone() && inner.frames.packs.is_dead(pack) => continue,
-            Err(e) if matches!(e.errno(), libc::ENOSPC | libc::EDQUOT) => return Err(e),
+            // More had to be copied than is alive. There may be room for what another needs.
+            Err(e) if matches!(e.errno(), libc::ENOSPC | libc::EDQUOT) => {
+                failed.get_or_insert(e);
+                left_out.insert(pack);
+                continue;
+            }
             // What cannot be read cannot be moved; the other packs are not to suffer from that.
             Err(e) => {
                 tracing::warn!("{} is not emptied: {e}", PackId(pack).path().display());

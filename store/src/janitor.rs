@@ -116,8 +116,13 @@ impl Inner {
 
     /// The sealed pack with the most dead bytes, of those of which less than `percent` is alive
     /// and that are not to be left out. By default that is half, or nearly all when the device is
-    /// nearly full.
-    pub(crate) fn worst_pack(&self, percent: Option<u64>, left_out: &BTreeSet<u64>) -> Option<u64> {
+    /// nearly full. What is alive must have room beside it, or copies would fill the device
+    /// before anything is freed.
+    pub(crate) fn worst_pack(
+        &self,
+        percent: Option<u64>,
+        left_out: &BTreeSet<u64>,
+    ) -> Result<Option<u64>, Error> {
         let percent = percent.unwrap_or_else(|| {
             if self.space.is_low(&*self.backing) {
                 LIVE_PERCENT_FULL
@@ -125,7 +130,9 @@ impl Inner {
                 LIVE_PERCENT
             }
         });
+        let room = self.space.room(&*self.backing, self.budget.used());
         let mut worst = None;
+        let mut too_large = false;
         for (pack, live) in self.frames.packs.live() {
             if live == 0 || left_out.contains(&pack) || !self.frames.packs.is_quiet(pack) {
                 continue;
@@ -135,13 +142,22 @@ impl Inner {
                     continue;
                 }
                 // Whoever rewrites it meets the error.
-                return Some(pack);
+                return Ok(Some(pack));
             };
-            if live * 100 < len * percent {
+            if live * 100 >= len * percent {
+                continue;
+            }
+            if live > room {
+                too_large = true;
+            } else {
                 worst = worst.max(Some((len - live, pack)));
             }
         }
-        worst.map(|(_, pack)| pack)
+        match worst {
+            Some((_, pack)) => Ok(Some(pack)),
+            None if too_large => Err(Error::Refused(libc::ENOSPC)),
+            None => Ok(None),
+        }
     }
 
     /// Moves everything alive out of a pack. Where that fails, what has been copied by then is
@@ -256,10 +272,12 @@ impl Inner {
                     };
                     let (copy, pin) = match &old.place {
                         Place::Frame(part) => {
+                            self.admit_copy(u64::from(part.frame_len))?;
                             let (part, pin) = self.frames.copy(part, &mut buf).map_err(damaged)?;
                             (Place::Frame(part), pin)
                         }
                         Place::Tiles(part) => {
+                            self.admit_copy(part.stored())?;
                             let copied = self.frames.copy_array(part, &mut buf);
                             let (part, pin) = copied.map_err(damaged)?;
                             (Place::Tiles(part), pin)
@@ -290,6 +308,14 @@ impl Inner {
         Ok(())
     }
 
+    /// Leaves room for the index and for what programs have been promised.
+    fn admit_copy(&self, bytes: u64) -> Result<(), Error> {
+        let pending = self.budget.used() + bytes;
+        self.space.admit_copy(&*self.backing, pending)?;
+        self.space.spend(bytes);
+        Ok(())
+    }
+
     /// Writes a part of an array of tiles as plain frames.
     fn flatten(
         &self,
@@ -306,6 +332,7 @@ impl Inner {
             let Some(piece) = old.slice(start, chunk_end) else {
                 break;
             };
+            self.admit_copy(piece.len)?;
             raw.clear();
             raw.resize(piece.len as usize, 0);
             self.frames.copy_extent(&piece, file.ino, &mut raw)?;

@@ -60,5 +60,6 @@ pub use settle::{Block, Region, SettleOptions, Settled, tried};
 pub use shale_backing::{Choice, Device, StripeCount, Striping};
 pub use shale_codec::{ByteOrder, Effort, ElementKind, FrameSummary};
 pub use shale_index as index;
+pub use space::reserve;
 pub use store::{Store, StoreOptions};
 pub use survey::FieldShare;

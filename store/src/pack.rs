@@ -42,6 +42,8 @@ const OPEN_FILES: usize = 256;
 
 /// A pack is sealed when it has grown to this size, on a device that is large enough.
 const SEAL_BYTES: u64 = 1 << 30;
+/// On others it is sealed at this share of the device: as much is kept free to copy one.
+const SEAL_SHARE: u64 = 256;
 /// Smallest size at which a pack is sealed.
 const SEAL_BYTES_MIN: u64 = 4 << 20;
 /// Less that is dead in a pack is not worth ending it early.
@@ -83,9 +85,7 @@ impl Packs {
             .space()
             .map_err(Error::io("query the space of", DIR))?
             .total;
-        let seal_bytes = (capacity / 64)
-            .clamp(SEAL_BYTES_MIN, SEAL_BYTES)
-            .next_multiple_of(backing.pack_unit().max(1));
+        let seal_bytes = seal_bytes(capacity).next_multiple_of(backing.pack_unit().max(1));
         Ok(Self {
             writer: Writer::new(Arc::clone(&backing), store_id, session, seal_bytes),
             backing,
@@ -98,6 +98,11 @@ impl Packs {
             shrunk: AtomicBool::new(true),
             counters: Counters::default(),
         })
+    }
+
+    /// Size at which a pack is sealed.
+    pub(crate) fn seal_bytes(&self) -> u64 {
+        self.writer.seal_bytes
     }
 
     /// A number above those of all frames made before.
@@ -310,6 +315,11 @@ impl Packs {
     pub(crate) fn condemn(&self, pack: u64) {
         self.live.lock().entry(pack).or_insert(0);
     }
+}
+
+/// Size at which packs are sealed on a device of so many bytes.
+pub(crate) fn seal_bytes(capacity: u64) -> u64 {
+    (capacity / SEAL_SHARE).clamp(SEAL_BYTES_MIN, SEAL_BYTES)
 }
 
 /// Pack files in a store, with their lengths.

@@ -172,9 +172,9 @@ impl Store {
         let (ahead_sender, ahead_receiver) = crossbeam::channel::unbounded();
         let inner = Arc::new(Inner {
             namespace,
+            space: SpaceGuard::new(total, packs.seal_bytes()),
             frames: Frames::new(packs, options.memory / 4),
             budget: Budget::new(options.memory / 2),
-            space: SpaceGuard::new(total),
             committer: Control::default(),
             collector: collector::Control::default(),
             ahead: Ahead::new(ahead_sender),

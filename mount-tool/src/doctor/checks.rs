@@ -261,9 +261,7 @@ fn backing_options(store: &Store) -> Check {
 
 fn space(store: &Store) -> Check {
     let (free, total) = (size::human(store.available), size::human(store.total));
-    // As much as a store keeps free to be able to delete and collect.
-    let reserve = (store.total / 64).clamp(4 << 20, 64 << 20);
-    let (verdict, finding) = if store.available < 2 * reserve {
+    let (verdict, finding) = if store.available < 2 * shale_store::reserve(store.total) {
         (
             Problem,
             format!(

@@ -54,7 +54,7 @@ pub(super) struct Writer {
     backing: Arc<dyn Backing>,
     store_id: [u8; 16],
     session: u64,
-    seal_bytes: u64,
+    pub(super) seal_bytes: u64,
     state: Mutex<State>,
     /// Signalled when the last append to a pack that is to be sealed has ended.
     idle: Condvar,

@@ -1,10 +1,11 @@
-//! A store on a device that fails, and one that changes while somebody looks.
+//! A store on a device that fails or is full, and one that changes while somebody looks.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use shale_backing::faults::{FaultDisk, Step};
+use shale_backing::{Access, Backing, BackingFile, Entry, Space};
 use shale_index::extent::{Extent, Place};
 
 use super::*;
@@ -224,4 +225,168 @@ fn a_missing_pack_does_not_keep_others_from_being_collected() {
     let mut out = Vec::new();
     store.read(&file, 0, LIMIT, &mut out).unwrap();
     assert!(out == contents[..LIMIT / 4 * 3], "contents differ");
+}
+
+/// A large device on which others have left little room.
+#[derive(Debug)]
+struct Crowded {
+    inner: Arc<dyn Backing>,
+    total: u64,
+    room: u64,
+}
+
+impl Crowded {
+    fn used(&self) -> io::Result<u64> {
+        let packs = crate::pack::list(&*self.inner).map_err(io::Error::other)?;
+        Ok(packs.iter().map(|(_, len)| len).sum())
+    }
+}
+
+/// The device as a backing; separate because files need the device itself.
+#[derive(Debug)]
+struct OnCrowded(Arc<Crowded>);
+
+#[derive(Debug)]
+struct CrowdedFile {
+    device: Arc<Crowded>,
+    inner: Arc<dyn BackingFile>,
+}
+
+impl Backing for OnCrowded {
+    fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn BackingFile>> {
+        Ok(Arc::new(CrowdedFile {
+            device: Arc::clone(&self.0),
+            inner: self.0.inner.open(path, access)?,
+        }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.0.inner.rename(from, to)
+    }
+
+    fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.0.inner.remove_file(path)
+    }
+
+    fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
+        self.0.inner.remove_dir_all(path)
+    }
+
+    fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        self.0.inner.create_dir_all(path)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
+        self.0.inner.list(path)
+    }
+
+    fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.0.inner.sync_dir(path)
+    }
+
+    fn space(&self) -> io::Result<Space> {
+        let free = self.0.room.saturating_sub(self.0.used()?);
+        Ok(Space {
+            total: self.0.total,
+            free,
+            available: free,
+            inodes: 1,
+            inodes_free: 1,
+        })
+    }
+
+    fn root(&self) -> &Path {
+        self.0.inner.root()
+    }
+}
+
+impl BackingFile for CrowdedFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.inner.read_at(buf, offset)
+    }
+
+    fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        let grown = (offset + buf.len() as u64).saturating_sub(self.inner.len()?);
+        if self.device.used()? + grown > self.device.room {
+            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        }
+        self.inner.write_all_at(buf, offset)
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        self.inner.sync_data()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.inner.len()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.inner.set_len(len)
+    }
+
+    fn reserve(&self, len: u64) -> io::Result<()> {
+        self.inner.reserve(len)
+    }
+}
+
+/// Half of every pack is alive then, and must be copied before anything is freed.
+#[test]
+fn deleting_every_second_file_of_a_full_store_gives_the_space_back() {
+    const MIB: u64 = 1 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let device = Arc::new(Crowded {
+        inner: open_device(dir.path(), Choice::default()).unwrap(),
+        total: 16 << 30,
+        room: 300 * MIB,
+    });
+    let shared = Arc::clone(&device);
+    let bench = Bench::on(dir, move |_| Arc::new(OnCrowded(Arc::clone(&shared))));
+    let store = bench.store();
+    let contents = bytes(MIB as usize, 1, true);
+    let fill = |prefix: &str| {
+        let mut files = Vec::new();
+        loop {
+            let name = format!("{prefix}{}", files.len());
+            let large = NewNode {
+                chunk_shift: 20,
+                ..node()
+            };
+            let made = store.namespace().create(ROOT, name.as_bytes(), &large);
+            let ino = made.unwrap().0.ino;
+            let file = store.file(ino).unwrap();
+            let written = store.write(&file, 0, &contents);
+            store.close(file);
+            match written {
+                Ok(()) => files.push((name, ino)),
+                Err(e) => {
+                    assert_eq!(e.errno(), libc::ENOSPC);
+                    store.sync_all().unwrap();
+                    return files;
+                }
+            }
+        }
+    };
+    let files = fill("first");
+    assert!(files.len() > 100, "room for {} files", files.len());
+    let (gone, kept): (Vec<_>, Vec<_>) = files.iter().enumerate().partition(|(i, _)| i % 2 == 0);
+    for (_, (name, ino)) in &gone {
+        store.namespace().unlink(ROOT, name.as_bytes()).unwrap();
+        store.release_orphan(*ino);
+    }
+    while !store.namespace().orphans().unwrap().is_empty() {
+        store.sync_all().unwrap();
+    }
+    assert_eq!(collected(store), Collecting::Idle);
+    let (used, left) = (device.used().unwrap(), kept.len() as u64 * MIB);
+    assert!(used < left + 2 * MIB, "{used} bytes for {left}");
+    let again = fill("second");
+    assert!(again.len() + 2 >= gone.len(), "room for {}", again.len());
+    for (_, (_, ino)) in kept {
+        let file = store.file(*ino).unwrap();
+        let mut out = Vec::new();
+        store.read(&file, 0, contents.len(), &mut out).unwrap();
+        assert!(out == contents, "contents differ");
+        store.close(file);
+    }
 }
