@@ -186,14 +186,19 @@ pub(crate) struct MountArgs {
 
 const UNMOUNT_HELP: &str = "\
 Exit status:
-  0 unmounted, 64 wrong usage, 66 not a ShaleFS mount, 74 I/O error, 75 busy, 77 no permission
+  0 unmounted, or with --dead nothing to clear; 64 wrong usage, 66 not a ShaleFS mount,
+  69 no fusermount3, 74 I/O error, 75 busy, 77 no permission
 
 Examples:
-  shale unmount ~/data";
+  shale unmount ~/data
+  shale unmount --dead ~/data     before mounting again in a script";
 
 #[derive(Args, Debug)]
 #[command(after_help = UNMOUNT_HELP)]
 pub(crate) struct UnmountArgs {
+    /// Only clear what a dead daemon has left; leave a mount that works as it is
+    #[arg(long)]
+    pub(crate) dead: bool,
     /// Where the store is mounted
     pub(crate) mountpoint: PathBuf,
 }

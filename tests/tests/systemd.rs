@@ -19,6 +19,7 @@ fn main() -> ExitCode {
         .test("systemd_accepts_the_unit", accepted)
         .test("the_unit_has_no_mount_namespace_of_its_own", no_namespace)
         .test("commands_of_the_unit_mount_recover_and_unmount", commands)
+        .test("a_failed_start_leaves_the_mount_of_another_alone", another)
         .run()
 }
 
@@ -140,6 +141,25 @@ fn commands(case: &Case) -> Outcome {
     ensure!(daemon.wait()?.success(), "the daemon failed");
     execute("ExecStopPost", &variables)?;
     mount.fsck_is_clean()
+}
+
+fn another(case: &Case) -> Outcome {
+    let mut mount = case.mount("fs", &[])?;
+    let file = mount.path().join("file");
+    fs::write(&file, b"contents")?;
+    let variables = [
+        ("STORE", case.work().join("other").display().to_string()),
+        ("MOUNTPOINT", mount.path().display().to_string()),
+        ("OPTIONS", String::new()),
+    ];
+    execute("ExecStart", &variables)?.status_is(32)?;
+    execute("ExecStopPost", &variables)?.status_is(0)?;
+    ensure!(mount.is_mounted(), "a mount that worked was taken away");
+    ensure_eq!(fs::read(&file)?, b"contents", "in the other mount");
+    mount.unmount()?;
+    // Nothing to clear is nothing wrong.
+    execute("ExecStopPost", &variables)?.status_is(0)?;
+    Ok(())
 }
 
 /// Who is told that the service is ready.

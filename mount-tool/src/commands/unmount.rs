@@ -17,8 +17,21 @@ use crate::paths;
 use crate::wait::Waiting;
 
 pub(crate) fn run(args: &UnmountArgs) -> Result<ExitCode, Failure> {
-    unmount(&args.mountpoint)?;
+    if args.dead {
+        clear(&args.mountpoint)?;
+    } else {
+        unmount(&args.mountpoint)?;
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Unmounts what a dead daemon has left, if that is what is there.
+fn clear(mountpoint: &Path) -> Result<(), Failure> {
+    let absolute = paths::absolute(mountpoint).map_err(|e| Failure::io("find", mountpoint, &e))?;
+    match Mounts::read()?.at(&absolute) {
+        Some(mount) if mount.is_shale() && paths::is_dead_mount(&absolute) => unmount(mountpoint),
+        _ => Ok(()),
+    }
 }
 
 /// For umount(8).
