@@ -169,6 +169,8 @@ pub struct Requested {
     pub read_only: Option<bool>,
     /// `allow_other`
     pub allow_other: bool,
+    /// `nocreate`: fail where there is no store
+    pub nocreate: bool,
     /// `direct_io`
     pub direct_io: bool,
     /// `backing=` and what goes with it
@@ -259,6 +261,7 @@ impl Requested {
             "ro" => self.read_only = Some(true),
             "rw" => self.read_only = Some(false),
             "allow_other" => self.allow_other = true,
+            "nocreate" => self.nocreate = true,
             "direct_io" => self.direct_io = true,
             // Always on: without it anybody could read everything.
             "default_permissions" => {}

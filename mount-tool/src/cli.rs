@@ -41,7 +41,7 @@ pub(crate) enum Command {
     /// Mount a store
     ///
     /// Mounts STORE on MOUNTPOINT and returns once the mount answers. An empty or missing STORE
-    /// is made into a new store. Nothing is made when something is wrong.
+    /// is made into a new store, unless nocreate is among the options. Nothing is made when something is wrong.
     Mount(MountArgs),
     /// Unmount, and wait until everything is durable
     ///
@@ -119,6 +119,7 @@ Mount options (-o):
   settle=SECONDS   settle files that have not changed for this time (default 10), or off
   settle_rate=SIZE settle at most so many bytes per second (default 256M)
   settle_workers=N threads that encode while settling (default 1)
+  nocreate         fail when there is no store, instead of making one
   allow_other      other users may use the mount (always so when root mounts)
   direct_io        do not use the page cache: faster for programs that write whole megabytes,
                    much slower for those that write a few KiB at a time

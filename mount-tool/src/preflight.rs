@@ -30,6 +30,8 @@ pub(crate) struct Intent {
     pub(crate) root: bool,
     pub(crate) read_only: bool,
     pub(crate) allow_other: bool,
+    /// A store that is not there is not made.
+    pub(crate) nocreate: bool,
 }
 
 /// Checks the machine, the store and the mount point.
@@ -105,6 +107,9 @@ fn check_store(store: &Path, intent: Intent) -> Result<(PathBuf, bool), Failure>
                 name.to_string_lossy()
             )));
         }
+        if intent.nocreate {
+            return Err(no_store(&path, "is empty"));
+        }
         if intent.read_only {
             return Err(failed(format_args!(
                 "{} is empty and cannot become a store read-only; mount it without ro first",
@@ -143,6 +148,9 @@ fn missing_store(store: &Path, intent: Intent) -> Result<(PathBuf, bool), Failur
             store.display()
         )));
     }
+    if intent.nocreate {
+        return Err(no_store(store, "does not exist"));
+    }
     if intent.read_only {
         return Err(failed(format_args!(
             "store {} does not exist and cannot be made read-only; check the path",
@@ -172,6 +180,14 @@ fn missing_store(store: &Path, intent: Intent) -> Result<(PathBuf, bool), Failur
     let what = format!("store {} cannot be made: directory", path.display());
     check_writable(paths::parent(&path), &what)?;
     Ok((path, true))
+}
+
+fn no_store(store: &Path, what: &str) -> Failure {
+    failed(format_args!(
+        "store {} {what} and nocreate asks not to make one; check that its file system is \
+         mounted, or mount once without nocreate to make it",
+        store.display()
+    ))
 }
 
 fn check_writable(directory: &Path, what: &str) -> Result<(), Failure> {
@@ -323,5 +339,42 @@ fn kind(metadata: &Metadata) -> &'static str {
         "a socket"
     } else {
         "not a directory"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INTENT: Intent = Intent {
+        root: true,
+        read_only: false,
+        allow_other: false,
+        nocreate: true,
+    };
+
+    #[test]
+    fn a_store_is_not_made_where_its_file_system_is_missing() {
+        let dir = tempfile::tempdir().unwrap();
+        let create = Intent {
+            nocreate: false,
+            ..INTENT
+        };
+        std::fs::create_dir(dir.path().join("empty")).unwrap();
+        // As mkfs leaves it.
+        std::fs::create_dir_all(dir.path().join("fresh/lost+found")).unwrap();
+        for name in ["missing", "empty", "fresh"] {
+            let store = dir.path().join(name);
+            let failure = check_store(&store, INTENT).unwrap_err();
+            assert_eq!(failure.status, mount_exit::FAILED, "{name}");
+            assert!(failure.message().contains("nocreate"), "{failure}");
+            assert_eq!(
+                check_store(&store, create).unwrap().1,
+                name == "missing",
+                "{name}"
+            );
+        }
+        let failure = check_store(&dir.path().join("no/store"), INTENT).unwrap_err();
+        assert!(failure.message().contains("nocreate"), "{failure}");
     }
 }

@@ -18,6 +18,7 @@ fn main() -> ExitCode {
         .limit(Duration::from_secs(60))
         .test("systemd_accepts_the_unit", accepted)
         .test("the_unit_has_no_mount_namespace_of_its_own", no_namespace)
+        .test("the_documented_fstab_line_waits_for_the_device", fstab)
         .test("commands_of_the_unit_mount_recover_and_unmount", commands)
         .test("a_failed_start_leaves_the_mount_of_another_alone", another)
         .run()
@@ -37,6 +38,33 @@ fn accepted(case: &Case) -> Outcome {
         .arg(&path)
         .run()?;
     ensure!(finished.status.success(), "{}", finished.describe());
+    Ok(())
+}
+
+/// What systemd makes of the line that the documents recommend.
+fn fstab(case: &Case) -> Outcome {
+    for document in ["docs/admin.md", "packaging/mount.fuse.shale.8"] {
+        let text = fs::read_to_string(root().join(document))?.replace("\\-", "-");
+        let line = text.lines().find(|line| line.ends_with(" 0 0"));
+        let directory = case.dir(document.rsplit('/').next().unwrap_or_default())?;
+        let file = directory.join("fstab");
+        fs::write(&file, format!("{}\n", line.doing("looking for the line")?))?;
+        Cmd::new("/lib/systemd/system-generators/systemd-fstab-generator")
+            .args([&directory, &directory, &directory])
+            .env("SYSTEMD_FSTAB", &file)
+            .ok()?;
+        let made = fs::read_to_string(directory.join("project.mount"))?;
+        for words in [
+            "RequiresMountsFor=/lustre",
+            "TimeoutSec=infinity",
+            "Options=nocreate,",
+        ] {
+            ensure!(
+                made.lines().any(|line| line.starts_with(words)),
+                "no {words} in what {document} leads to: {made}"
+            );
+        }
+    }
     Ok(())
 }
 

@@ -47,6 +47,7 @@ fn prepare(args: &MountArgs) -> Result<Prepared, Failure> {
             root: defaults.root,
             read_only: wanted.read_only,
             allow_other: wanted.allow_other,
+            nocreate: requested.nocreate,
         },
     )?;
     let options = requested.resolve(&places.store, &places.mountpoint, &defaults);
@@ -90,6 +91,21 @@ fn requested(args: &MountArgs) -> Result<Requested, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nocreate_makes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let args = MountArgs {
+            options: vec!["noatime,nocreate".to_owned()],
+            store: dir.path().join("store"),
+            mountpoint: dir.path().to_owned(),
+            ..MountArgs::default()
+        };
+        let failure = run(&args).unwrap_err();
+        assert_eq!(failure.status, mount_exit::FAILED);
+        assert!(failure.message().contains("nocreate"), "{failure}");
+        assert!(!args.store.exists());
+    }
 
     #[test]
     fn flags_win_over_options() {
