@@ -7,7 +7,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::doctor::checks::{self, Check, Verdict};
-use crate::doctor::facts::{Machine, Store};
+use crate::doctor::facts::{Machine, Subject};
 use crate::failure::Failure;
 use crate::report::{self, Align, Table, printable};
 
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     let machine = Machine::look();
     let mut checks = checks::of_machine(&machine);
     if let Some(path) = &args.path {
-        checks.extend(checks::of_store(&machine, &Store::look(path)?));
+        checks.extend(checks::of_subject(&machine, &Subject::look(path)?));
     }
     let findings = Findings::new(checks);
     if args.json {

@@ -1,8 +1,10 @@
 //! What the facts mean, and what to change.
 
+use std::path::Path;
+
 use serde::Serialize;
 
-use super::facts::{Machine, Mounted, Store};
+use super::facts::{Closed, Log, Machine, Mounted, Store, Subject};
 use crate::size;
 
 /// How bad it is.
@@ -60,8 +62,19 @@ pub(crate) fn of_machine(machine: &Machine) -> Vec<Check> {
     ]
 }
 
-/// Everything about a store and its mount.
-pub(crate) fn of_store(machine: &Machine, store: &Store) -> Vec<Check> {
+/// Everything about what a path leads to.
+pub(crate) fn of_subject(machine: &Machine, subject: &Subject) -> Vec<Check> {
+    match subject {
+        Subject::Store(store) => of_store(machine, store),
+        Subject::Closed(closed) => vec![
+            entry(closed),
+            daemon(&closed.mount),
+            mount_options(machine, &closed.mount),
+        ],
+    }
+}
+
+fn of_store(machine: &Machine, store: &Store) -> Vec<Check> {
     let mut checks = vec![
         format(store),
         backing(store),
@@ -177,6 +190,17 @@ fn format(store: &Store) -> Check {
         ),
         Err(why) => Check::new("store", Problem, why.clone()),
     }
+}
+
+fn entry(closed: &Closed) -> Check {
+    Check::new(
+        "store",
+        Advice,
+        format!(
+            "you may not look into {}; ask again as root or as who mounted it",
+            closed.store.display()
+        ),
+    )
 }
 
 fn backing(store: &Store) -> Check {
@@ -336,17 +360,41 @@ fn clock(machine: &Machine, store: &Store) -> Check {
 }
 
 fn log(store: &Store) -> Check {
-    match store.warnings {
-        0 => Check::new("log", Ok, "no warnings"),
-        count => Check::new(
-            "log",
+    let (verdict, finding) = match &store.log {
+        Log::Read(path, 0) => (Ok, format!("no warnings in {}", path.display())),
+        Log::Read(path, count) => (
             Advice,
             format!(
-                "{count} warnings at the end of {}/shale.log; read them, then empty the file",
-                store.path.display()
+                "{count} warnings at the end of {}; read them, then empty the file",
+                path.display()
             ),
         ),
-    }
+        Log::Elsewhere(_, path) if path == Path::new("/dev/null") => (
+            Advice,
+            "the daemon has no log, because it could not write one into the store; mount with \
+             --log FILE"
+                .to_owned(),
+        ),
+        Log::Elsewhere(pid, path) if path.to_string_lossy().starts_with("socket:") => (
+            Advice,
+            format!(
+                "not looked at: the daemon of a service logs to the journal; read it with \
+                 'journalctl _PID={pid}'"
+            ),
+        ),
+        Log::Elsewhere(_, path) => (
+            Advice,
+            format!(
+                "not looked at: the daemon logs to {}; read it there, or mount with --log FILE",
+                path.display()
+            ),
+        ),
+        Log::Hidden => (
+            Advice,
+            "not looked at: where the daemon logs can be seen by root and who mounted".to_owned(),
+        ),
+    };
+    Check::new("log", verdict, finding)
 }
 
 fn daemon(mount: &Mounted) -> Check {
@@ -448,7 +496,7 @@ mod tests {
             inodes: (1 << 20, 1 << 19),
             backing: "ext4".to_owned(),
             backing_options: vec!["rw".to_owned(), "relatime".to_owned()],
-            warnings: 0,
+            log: Log::Read("/s/shale.log".into(), 0),
             mount: None,
         }
     }
@@ -651,11 +699,37 @@ mod tests {
 
     #[test]
     fn warnings_in_the_log() {
-        let warned = Store {
-            warnings: 3,
-            ..store()
-        };
-        verdict(log(&warned), Advice, "/s/shale.log");
+        for (log_, expected, words) in [
+            (Log::Read("/s/shale.log".into(), 0), Ok, "/s/shale.log"),
+            (Log::Read("/s/shale.log".into(), 3), Advice, "/s/shale.log"),
+            (Log::Elsewhere(7, "/dev/null".into()), Advice, "--log FILE"),
+            (Log::Elsewhere(7, "socket:[12]".into()), Advice, "_PID=7"),
+            (Log::Elsewhere(7, "/dev/pts/3".into()), Advice, "/dev/pts/3"),
+            (Log::Hidden, Advice, "not looked at"),
+        ] {
+            let with = Store {
+                log: log_,
+                ..store()
+            };
+            verdict(log(&with), expected, words);
+        }
+    }
+
+    #[test]
+    fn a_store_that_one_may_not_enter_leaves_its_mount_to_look_at() {
+        let closed = Subject::Closed(Closed {
+            store: "/s".into(),
+            mount: Mounted {
+                daemon: None,
+                ..mounted()
+            },
+        });
+        let checks = of_subject(&machine(), &closed);
+        let names: Vec<_> = checks.iter().map(|check| check.name).collect();
+        assert_eq!(names, ["store", "daemon", "mount options"]);
+        for check in checks {
+            assert_ne!(check.verdict, Problem, "{check:?}");
+        }
     }
 
     #[test]

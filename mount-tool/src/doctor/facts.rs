@@ -1,7 +1,7 @@
 //! What the system says, as it says it.
 
 use std::fs::OpenOptions;
-use std::io::Read;
+use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -51,9 +51,35 @@ pub(crate) struct Store {
     /// Type and options of the file system that it is on.
     pub(crate) backing: String,
     pub(crate) backing_options: Vec<String>,
-    /// Warnings and errors at the end of its log.
-    pub(crate) warnings: usize,
+    pub(crate) log: Log,
     pub(crate) mount: Option<Mounted>,
+}
+
+/// Where the warnings of a store are, and what is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Log {
+    /// A file with so many warnings and errors at its end.
+    Read(PathBuf, usize),
+    /// Something else that the daemon with this number writes to, as the system names it: a
+    /// terminal, a socket, a file that cannot be read.
+    Elsewhere(u32, PathBuf),
+    /// A daemon that we may not look at decides.
+    Hidden,
+}
+
+/// What a path leads to.
+#[derive(Clone, Debug)]
+pub(crate) enum Subject {
+    Store(Box<Store>),
+    /// A mounted store that we may not enter.
+    Closed(Closed),
+}
+
+/// The mount of a store that we may not enter.
+#[derive(Clone, Debug)]
+pub(crate) struct Closed {
+    pub(crate) store: PathBuf,
+    pub(crate) mount: Mounted,
 }
 
 /// The mount of a store.
@@ -98,7 +124,7 @@ fn seconds(time: SystemTime) -> u64 {
         .map_or(0, |since| since.as_secs())
 }
 
-impl Store {
+impl Subject {
     /// Looks at a store, given by itself or by a path in its mount.
     pub(crate) fn look(path: &Path) -> Result<Self, Failure> {
         let mounts = Mounts::read()?;
@@ -112,7 +138,27 @@ impl Store {
             Some(mount) => mount.source.clone(),
             None => absolute,
         };
-        let metadata = std::fs::metadata(&store).map_err(|e| Failure::io("examine", &store, &e))?;
+        match Store::look(path, &store, mount, &mounts) {
+            Ok(store) => Ok(Self::Store(Box::new(store))),
+            Err(failure) => match mount {
+                Some(mount) if failure.status == exit::NO_PERMISSION => Ok(Self::Closed(Closed {
+                    mount: Mounted::look(mount, &store),
+                    store,
+                })),
+                _ => Err(failure),
+            },
+        }
+    }
+}
+
+impl Store {
+    fn look(
+        path: &Path,
+        store: &Path,
+        mount: Option<&Mount>,
+        mounts: &Mounts,
+    ) -> Result<Self, Failure> {
+        let metadata = std::fs::metadata(store).map_err(|e| Failure::io("examine", store, &e))?;
         if mount.is_none()
             && store
                 .join(store_files::SUPERBLOCK)
@@ -128,23 +174,56 @@ impl Store {
                 ),
             ));
         }
-        let failed = |e: std::io::Error| Failure::io("examine store", &store, &e);
-        eaccess(&store, AccessFlags::R_OK | AccessFlags::X_OK).map_err(|e| failed(e.into()))?;
-        let space = statvfs(&store).map_err(|e| failed(e.into()))?;
-        let backing = mounts.holding(&store);
+        let failed = |e: std::io::Error| Failure::io("examine store", store, &e);
+        eaccess(store, AccessFlags::R_OK | AccessFlags::X_OK).map_err(|e| failed(e.into()))?;
+        let space = statvfs(store).map_err(|e| failed(e.into()))?;
+        let backing = mounts.holding(store);
+        let mount = mount.map(|mount| Mounted::look(mount, store));
         Ok(Self {
-            format: backend::check_superblock(&store).map_err(|f| f.message().to_owned()),
+            format: backend::check_superblock(store).map_err(|f| f.message().to_owned()),
             mode: metadata.mode(),
-            newest: newest(&store),
+            newest: newest(store),
             total: space.blocks() * space.fragment_size(),
             available: space.blocks_available() * space.fragment_size(),
             inodes: (space.files(), space.files_available()),
             backing: backing.map_or_else(String::new, |mount| mount.file_system.clone()),
             backing_options: backing.map_or_else(Vec::new, |mount| mount.options.clone()),
-            warnings: warnings(&store),
-            mount: mount.map(|mount| Mounted::look(mount, &store)),
-            path: store,
+            log: Log::look(store, mount.as_ref()),
+            mount,
+            path: store.to_owned(),
         })
+    }
+}
+
+impl Log {
+    fn look(store: &Path, mount: Option<&Mounted>) -> Self {
+        match mount {
+            Some(Mounted {
+                daemon: Some(daemon),
+                ..
+            }) => Self::of_process(daemon.pid),
+            Some(mount) if !mount.dead => Self::Hidden,
+            // Nobody writes any more; where a daemon has done so otherwise, nobody knows.
+            _ => {
+                let path = store.join(store_files::LOG);
+                let count = std::fs::File::open(&path).and_then(warnings);
+                Self::Read(path, count.unwrap_or(0))
+            }
+        }
+    }
+
+    /// Where the standard error of a daemon leads.
+    fn of_process(pid: u32) -> Self {
+        let stderr = PathBuf::from(format!("/proc/{pid}/fd/2"));
+        let Ok(path) = std::fs::read_link(&stderr) else {
+            return Self::Hidden;
+        };
+        // Opening a terminal or a pipe has effects of its own.
+        let is_file = std::fs::metadata(&stderr).is_ok_and(|metadata| metadata.is_file());
+        match is_file.then(|| std::fs::File::open(&stderr).and_then(warnings)) {
+            Some(Ok(count)) => Self::Read(path, count),
+            _ => Self::Elsewhere(pid, path),
+        }
     }
 }
 
@@ -164,22 +243,16 @@ fn newest(store: &Path) -> u64 {
         .unwrap_or(0)
 }
 
-fn warnings(store: &Path) -> usize {
-    let read = || {
-        let mut file = std::fs::File::open(store.join(store_files::LOG))?;
-        let length = file.metadata()?.len();
-        std::io::Seek::seek(
-            &mut file,
-            std::io::SeekFrom::Start(length.saturating_sub(LOG_TAIL)),
-        )?;
-        let mut bytes = Vec::new();
-        file.read_to_end(&mut bytes)?;
-        std::io::Result::Ok(String::from_utf8_lossy(&bytes).into_owned())
-    };
-    let text = read().unwrap_or_default();
-    text.lines()
+/// Warnings and errors at the end of a log.
+fn warnings(mut log: std::fs::File) -> std::io::Result<usize> {
+    let length = log.metadata()?.len();
+    log.seek(SeekFrom::Start(length.saturating_sub(LOG_TAIL)))?;
+    let mut bytes = Vec::new();
+    log.take(LOG_TAIL).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes)
+        .lines()
         .filter(|line| line.contains(" WARN ") || line.contains(" ERROR "))
-        .count()
+        .count())
 }
 
 impl Mounted {
@@ -250,11 +323,39 @@ mod tests {
     #[test]
     fn only_warnings_and_errors_are_counted() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(warnings(dir.path()), 0);
+        let path = dir.path().join("shale.log");
+        let look = || Log::look(dir.path(), None);
+        assert_eq!(look(), Log::Read(path.clone(), 0));
         let log = "2026-01-01T00:00:00Z  INFO all is well\n\
                    2026-01-01T00:00:00Z  WARN a\n\
                    2026-01-01T00:00:00Z ERROR b\n";
-        std::fs::write(dir.path().join("shale.log"), log).unwrap();
-        assert_eq!(warnings(dir.path()), 2);
+        std::fs::write(&path, log).unwrap();
+        assert_eq!(look(), Log::Read(path.clone(), 2));
+    }
+
+    #[test]
+    fn the_log_is_looked_for_where_the_daemon_writes() {
+        use std::process::{Command, Stdio};
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("other.log");
+        std::fs::write(&path, "x  WARN y\n").unwrap();
+        let log = std::fs::File::open(&path).unwrap();
+        let look = |stderr: Stdio| {
+            let mut sleep = Command::new("sleep");
+            let mut child = sleep.arg("60").stderr(stderr).spawn().unwrap();
+            let found = Log::of_process(child.id());
+            child.kill().unwrap();
+            child.wait().unwrap();
+            (child.id(), found)
+        };
+        assert_eq!(look(log.into()).1, Log::Read(path, 1));
+        let (pid, found) = look(Stdio::null());
+        assert_eq!(found, Log::Elsewhere(pid, "/dev/null".into()));
+        let (pid, found) = look(Stdio::piped());
+        let Log::Elsewhere(by, to) = found else {
+            panic!("{found:?}")
+        };
+        assert_eq!(by, pid);
+        assert!(to.to_string_lossy().starts_with("pipe:"), "{to:?}");
     }
 }
