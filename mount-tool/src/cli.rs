@@ -143,7 +143,7 @@ Examples:
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq)]
 #[command(after_help = MOUNT_HELP)]
 pub(crate) struct MountArgs {
-    /// Stay in the foreground and log to the terminal
+    /// Stay in the foreground and log to the terminal, or where --log says
     #[arg(short, long)]
     pub(crate) foreground: bool,
     /// Memory for buffers and caches, 16M to 1T [default: a quarter of the RAM, at most 4G]
@@ -161,7 +161,7 @@ pub(crate) struct MountArgs {
     /// How the store is used: auto, posix, pmem or lustre [default: auto, by what STORE is on]
     #[arg(long, value_name = "DEVICE", allow_hyphen_values = true)]
     pub(crate) backing: Option<String>,
-    /// Append warnings to this file [default: STORE/shale.log]
+    /// Append warnings to this file [default: STORE/shale.log; the terminal with --foreground]
     #[arg(long, value_name = "FILE")]
     pub(crate) log: Option<PathBuf>,
     /// Mount read-only

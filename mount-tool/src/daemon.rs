@@ -6,8 +6,9 @@
 //! there, it is taken down again.
 
 use std::ffi::OsString;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, IsTerminal, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -39,7 +40,7 @@ pub(crate) fn start(args: &MountArgs, places: &Places, log: Option<&Path>) -> Re
     let stderr = match made.log(&log) {
         // A store that is mounted read-only may be unable to have a log.
         Err(_) if !chosen => Stdio::null(),
-        opened => opened?,
+        opened => opened?.into(),
     };
     let mut child = Command::new(own_program())
         .arg0("shale")
@@ -92,11 +93,19 @@ pub(crate) fn start(args: &MountArgs, places: &Places, log: Option<&Path>) -> Re
 }
 
 /// Serves in the foreground until unmounted.
-pub(crate) fn foreground(options: &MountOptions, places: &Places) -> Result<(), Failure> {
-    start_logging("info,fuser=error");
+pub(crate) fn foreground(
+    options: &MountOptions,
+    places: &Places,
+    log: Option<&Path>,
+) -> Result<(), Failure> {
     let mut made = Made::default();
     made.store(places)?;
-    serve(options, Manner::Foreground, || {
+    let diverted = match log {
+        Some(log) => Some(Diverted::to(&made.log(log)?)?),
+        None => None,
+    };
+    start_logging("info,fuser=error");
+    let result = serve(options, Manner::Foreground, || {
         made.keep();
         tracing::info!(
             "{} is mounted on {}; Ctrl-C unmounts",
@@ -104,7 +113,37 @@ pub(crate) fn foreground(options: &MountOptions, places: &Places) -> Result<(), 
             options.mountpoint.display()
         );
         Ok(())
-    })
+    });
+    if let (Some(_), Err(failure)) = (&diverted, &result) {
+        tracing::error!("{failure}");
+    }
+    result
+}
+
+/// Standard error while it leads to a log, so that everything gets there, a panic too. Who
+/// started the mount is told on the former one why it ended.
+struct Diverted(OwnedFd);
+
+impl Diverted {
+    fn to(log: &File) -> Result<Self, Failure> {
+        let former = io::stderr().as_fd().try_clone_to_owned();
+        let diverted = former.and_then(|former| {
+            nix::unistd::dup2_stderr(log)?;
+            Ok(Self(former))
+        });
+        diverted.map_err(|e| {
+            Failure::new(
+                mount_exit::SYSTEM,
+                format_args!("cannot log to the file: {}", reason(&e)),
+            )
+        })
+    }
+}
+
+impl Drop for Diverted {
+    fn drop(&mut self) {
+        let _ = nix::unistd::dup2_stderr(&self.0);
+    }
 }
 
 /// Serves as the daemon that [`start`] has started.
@@ -329,7 +368,7 @@ impl Made {
     }
 
     /// Opens the log for appending.
-    fn log(&mut self, path: &Path) -> Result<Stdio, Failure> {
+    fn log(&mut self, path: &Path) -> Result<File, Failure> {
         let mut options = OpenOptions::new();
         options.append(true).mode(0o600);
         let opened = match options.open(path) {
@@ -342,7 +381,7 @@ impl Made {
             }
             other => other,
         };
-        opened.map(Stdio::from).map_err(|e| {
+        opened.map_err(|e| {
             Failure::new(
                 mount_exit::USAGE,
                 format_args!(

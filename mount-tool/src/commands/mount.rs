@@ -20,10 +20,10 @@ pub(crate) fn run(args: &MountArgs) -> Result<ExitCode, Failure> {
     if args.fake {
         return Ok(ExitCode::SUCCESS);
     }
+    let log = args.log.as_deref().or(prepared.requested.log.as_deref());
     if args.foreground {
-        daemon::foreground(&prepared.options, &prepared.places)?;
+        daemon::foreground(&prepared.options, &prepared.places, log)?;
     } else {
-        let log = args.log.as_deref().or(prepared.requested.log.as_deref());
         daemon::start(args, &prepared.places, log)?;
     }
     Ok(ExitCode::SUCCESS)
