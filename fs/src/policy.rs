@@ -11,6 +11,7 @@
 //! held      the values that hold at a directory or file, and what follows from them
 //! cache     looks them up, once for each directory
 //! change    sets and removes them
+//! refusals  says why some cannot be set, not too often
 //! explain   says them and where they come from
 //! ```
 
@@ -19,6 +20,7 @@ mod change;
 mod explain;
 mod held;
 mod key;
+mod refusals;
 mod value;
 
 pub(crate) use cache::{Followed, Policies};

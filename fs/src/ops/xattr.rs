@@ -14,9 +14,8 @@ use crate::{Caller, Error, Fs};
 const STAT: &[u8] = b"user.shale.stat.";
 /// Explains the policies that hold.
 const EFFECTIVE: &[u8] = b"user.shale.effective";
-/// Setting it settles the file; with the value `rewrite` everything in it is encoded anew.
+/// Setting it to `1` settles the file; with `rewrite` everything in it is encoded anew.
 const SETTLE_NOW: &[u8] = b"user.shale.settle.now";
-const REWRITE: &[u8] = b"rewrite";
 /// Setting it collects garbage; root and who mounted may.
 const GC_NOW: &[u8] = b"user.shale.gc.now";
 const S_ISGID: u32 = 0o2000;
@@ -68,7 +67,7 @@ impl Fs {
         check_namespace(name)?;
         match name {
             SETTLE_NOW => return self.settle_now(ino, value),
-            GC_NOW => return self.collect_now(caller, value),
+            GC_NOW => return self.collect_now(caller, ino, value),
             _ => {}
         }
         if name == acl::ACCESS || name == acl::DEFAULT {
@@ -160,22 +159,23 @@ impl Fs {
 
     fn settle_now(&self, ino: u64, value: &[u8]) -> Result<(), Error> {
         if !self.namespace().inode(ino)?.is_file() {
-            return refused(libc::EINVAL);
+            let reason = "only regular files settle; 'shale settle' goes through directories";
+            return self.deny(ino, SETTLE_NOW, reason);
         }
+        let request = match value {
+            b"1" => Request::Settle,
+            b"rewrite" => Request::Rewrite,
+            _ => return self.deny(ino, SETTLE_NOW, "the value must be 1 or rewrite"),
+        };
         if self.has_writers(ino) {
             return refused(libc::EBUSY);
         }
-        let request = if value == REWRITE {
-            Request::Rewrite
-        } else {
-            Request::Settle
-        };
         self.request_settle(ino, request);
         Ok(())
     }
 
     /// The value is the share of live bytes, in percent, below which a pack is rewritten.
-    fn collect_now(&self, caller: &Caller, value: &[u8]) -> Result<(), Error> {
+    fn collect_now(&self, caller: &Caller, ino: u64, value: &[u8]) -> Result<(), Error> {
         if !is_operator(caller) {
             return refused(libc::EPERM);
         }
@@ -188,7 +188,7 @@ impl Fs {
                 self.store.collect(percent);
                 Ok(())
             }
-            None => refused(libc::EINVAL),
+            None => self.deny(ino, GC_NOW, "the value must be a percentage, 1 to 100"),
         }
     }
 
@@ -296,4 +296,38 @@ fn is_member(caller: &Caller, gid: u32) -> bool {
             .find_map(|line| line.strip_prefix("Groups:"))
             .is_some_and(|groups| groups.split_whitespace().any(|g| g.parse() == Ok(gid)))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use shale_store::index::ROOT;
+
+    use super::*;
+    use crate::fixture::file_system;
+
+    #[test]
+    fn a_request_that_makes_no_sense_is_not_obeyed() {
+        let dir = tempfile::tempdir().unwrap();
+        let fs = file_system(dir.path());
+        let caller = Caller::default();
+        let (_, handle) = fs.create(&caller, ROOT, b"file", 0o600, 0, true).unwrap();
+        let ino = handle.ino();
+        fs.release(handle);
+        let set = |ino, name, value: &[u8]| {
+            let result = fs.setxattr(&caller, ino, name, value, 0);
+            result.map_err(|e| e.errno())
+        };
+        for value in [&b"nonsense"[..], b"", b"0", b"rewrite\n", b"\xff"] {
+            assert_eq!(set(ino, SETTLE_NOW, value), Err(libc::EINVAL), "{value:?}");
+        }
+        assert!(!fs.is_settling(ino));
+        assert_eq!(set(ROOT, SETTLE_NOW, b"1"), Err(libc::EINVAL));
+        for value in [&b"nonsense"[..], b"", b"0", b"101"] {
+            assert_eq!(set(ROOT, GC_NOW, value), Err(libc::EINVAL), "{value:?}");
+        }
+        for value in [&b"1"[..], b"rewrite"] {
+            assert_eq!(set(ino, SETTLE_NOW, value), Ok(()), "{value:?}");
+        }
+        assert!(fs.is_settling(ino));
+    }
 }

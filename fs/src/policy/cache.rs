@@ -12,6 +12,7 @@ use shale_store::index::ROOT;
 use shale_store::index::schema::Inode;
 
 use super::held::Setting;
+use super::refusals::Refusals;
 use super::{Authority, Defaults, Held, Key, Policy, Value};
 use crate::{Error, Fs, Handle};
 
@@ -25,6 +26,7 @@ pub(crate) struct Policies {
     /// Changes whenever a policy may have. Never 0.
     generation: AtomicU64,
     dirs: RwLock<HashMap<u64, Arc<Held>>>,
+    pub(super) refusals: Refusals,
 }
 
 impl Policies {
@@ -33,6 +35,7 @@ impl Policies {
             defaults,
             generation: AtomicU64::new(1),
             dirs: RwLock::default(),
+            refusals: Refusals::default(),
         }
     }
 

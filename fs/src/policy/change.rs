@@ -16,18 +16,18 @@ impl Fs {
         mode: XattrMode,
     ) -> Result<(), Error> {
         let Some((_, key)) = parse_name(name) else {
-            return deny(ino, name, "there is no such policy, or it can only be read");
+            return self.deny(ino, name, "there is no such policy, or it can only be read");
         };
         let inode = self.namespace().inode(ino)?;
         if !inode.is_dir() && !inode.is_file() {
-            return deny(
+            return self.deny(
                 ino,
                 name,
                 "only directories and regular files have policies",
             );
         }
         if let Err(reason) = Value::parse(key, value) {
-            return deny(ino, name, &reason.to_string());
+            return self.deny(ino, name, &reason.to_string());
         }
         self.namespace().set_xattr(ino, name, value, mode)?;
         self.policies.changed();
@@ -40,11 +40,17 @@ impl Fs {
     /// Removes a policy.
     pub(crate) fn remove_policy(&self, ino: u64, name: &[u8]) -> Result<(), Error> {
         if parse_name(name).is_none() {
-            return deny(ino, name, "there is no such policy, or it can only be read");
+            return self.deny(ino, name, "there is no such policy, or it can only be read");
         }
         self.namespace().remove_xattr(ino, name)?;
         self.policies.changed();
         Ok(())
+    }
+
+    /// Refuses, and tells the administrator why.
+    pub(crate) fn deny<T>(&self, ino: u64, name: &[u8], reason: &str) -> Result<T, Error> {
+        self.policies.refusals.tell(ino, name, reason);
+        refused(libc::EINVAL)
     }
 
     /// A file without contents gets the chunk size that was just set; others when they are
@@ -74,16 +80,6 @@ pub(crate) fn parse_name(name: &[u8]) -> Option<(Authority, Key)> {
         let name = name.strip_prefix(authority.prefix().as_bytes())?;
         Some((authority, Key::from_name(std::str::from_utf8(name).ok()?)?))
     })
-}
-
-/// Refuses, and tells the administrator why.
-fn deny<T>(ino: u64, name: &[u8], reason: &str) -> Result<T, Error> {
-    tracing::warn!(
-        inode = ino,
-        "the attribute {} is left as it is: {reason}",
-        name.escape_ascii()
-    );
-    refused(libc::EINVAL)
 }
 
 #[cfg(test)]

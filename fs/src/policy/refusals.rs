@@ -1,0 +1,106 @@
+//! Tells the administrator why attributes were refused, without letting users fill the log.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// Reasons that are logged in a period at most.
+const LOGGED: u64 = 10;
+const PERIOD: Duration = Duration::from_secs(60);
+
+/// Attributes that were refused.
+#[derive(Debug, Default)]
+pub(crate) struct Refusals(Mutex<Option<Period>>);
+
+/// A time that begins with a refusal.
+#[derive(Clone, Copy, Debug)]
+struct Period {
+    begun: Instant,
+    refused: u64,
+}
+
+impl Period {
+    fn left_out(self) -> u64 {
+        self.refused.saturating_sub(LOGGED)
+    }
+}
+
+/// What to log of one more refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Due {
+    reason: bool,
+    /// So many have been left out in a period that is over.
+    left_out: u64,
+}
+
+impl Refusals {
+    /// Logs why an attribute was refused, unless there were too many of late.
+    pub(super) fn tell(&self, ino: u64, name: &[u8], reason: &str) {
+        let due = self.count(Instant::now());
+        tell_left_out(due.left_out);
+        if due.reason {
+            tracing::warn!(
+                inode = ino,
+                "the attribute {} is left as it is: {reason}",
+                name.escape_ascii()
+            );
+        }
+    }
+
+    fn count(&self, now: Instant) -> Due {
+        let mut period = self.0.lock();
+        let over = period.filter(|period| now.duration_since(period.begun) >= PERIOD);
+        let new = Period {
+            begun: now,
+            refused: 0,
+        };
+        let mut current = match (*period, over) {
+            (Some(current), None) => current,
+            _ => new,
+        };
+        current.refused += 1;
+        *period = Some(current);
+        Due {
+            reason: current.refused <= LOGGED,
+            left_out: over.map_or(0, Period::left_out),
+        }
+    }
+}
+
+impl Drop for Refusals {
+    fn drop(&mut self) {
+        tell_left_out(self.0.get_mut().map_or(0, Period::left_out));
+    }
+}
+
+fn tell_left_out(count: u64) {
+    if count > 0 {
+        tracing::warn!(
+            "{count} more attributes were refused and left out here; at most {LOGGED} a minute \
+             are logged"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loop_of_bad_attributes_does_not_fill_the_log() {
+        let refusals = Refusals::default();
+        let begun = Instant::now();
+        let at = |seconds| refusals.count(begun + Duration::from_secs(seconds));
+        let due = |reason, left_out| Due { reason, left_out };
+        for _ in 0..LOGGED {
+            assert_eq!(at(0), due(true, 0));
+        }
+        for _ in 0..1000 {
+            assert_eq!(at(59), due(false, 0));
+        }
+        assert_eq!(at(60), due(true, 1000));
+        assert_eq!(at(61), due(true, 0));
+        // A quiet minute leaves nothing to tell.
+        assert_eq!(at(200), due(true, 0));
+    }
+}
