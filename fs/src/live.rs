@@ -36,9 +36,9 @@ pub struct Live {
     pub read: u64,
     /// Bytes that programs have written.
     pub written: u64,
-    /// Operations that have happened at least once.
+    /// Operations; in the attribute those that have happened at least once.
     pub operations: Vec<Operation>,
-    /// Errors by name, those that have happened.
+    /// Errors by name; in the attribute those that have happened.
     pub errors: Vec<(String, u64)>,
     /// Data encoded as it was written.
     pub encoded: Encoded,
@@ -238,6 +238,8 @@ impl Fs {
     /// The present state as JSON, with names.
     pub(crate) fn live(&self) -> Result<Vec<u8>, Error> {
         let mut live = self.snapshot()?;
+        live.operations.retain(|operation| operation.count > 0);
+        live.errors.retain(|(_, count)| *count > 0);
         let (current, _) = self.settling_now();
         live.settle.current = current.map(|ino| self.path_of(ino));
         for slow in self.counters.slowest.list().into_iter().take(LISTED) {
@@ -258,7 +260,8 @@ impl Fs {
         Ok(serde_json::to_vec(&live).unwrap_or_default())
     }
 
-    /// The present state without names.
+    /// The present state without names, with zeros for what has not happened: whoever looks for
+    /// an increase would miss the first one otherwise.
     ///
     /// # Errors
     /// When the store fails.
@@ -279,7 +282,6 @@ impl Fs {
                 buckets,
             }
         });
-        let errors = counters.errors().filter(|(_, count)| *count > 0);
         let settle = &counters.settle;
         Ok(Live {
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -291,8 +293,9 @@ impl Fs {
             uptime: counters.uptime().as_secs_f64(),
             read: counters.read.get(),
             written: counters.written.get(),
-            operations: operations.filter(|op| op.count > 0).collect(),
-            errors: errors
+            operations: operations.collect(),
+            errors: counters
+                .errors()
                 .map(|(name, count)| (name.to_owned(), count))
                 .collect(),
             encoded: encoded(&counted.written),
@@ -379,5 +382,24 @@ impl Fs {
         let entry = entries.into_iter().find(|entry| entry.ino == ino)?;
         let name = String::from_utf8_lossy(&entry.name).into_owned();
         Some((inode.parent, name))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::file_system;
+
+    #[test]
+    fn the_first_error_is_an_increase() {
+        let dir = tempfile::tempdir().unwrap();
+        let fs = file_system(dir.path());
+        let snapshot = fs.snapshot().unwrap();
+        assert_eq!(snapshot.operations.len(), Op::ALL.len());
+        for name in ["EIO", "ENOSPC"] {
+            assert!(snapshot.errors.contains(&(name.to_owned(), 0)), "{name}");
+        }
+        let live: Live = serde_json::from_slice(&fs.live().unwrap()).unwrap();
+        assert!(live.operations.is_empty() && live.errors.is_empty());
     }
 }

@@ -59,7 +59,7 @@ const FAMILIES: &[Family] = {
         (
             "shale_encoded_frames_total",
             Counter,
-            "Frames made, by pass: written, settled, or maps of files.",
+            "Frames made, by pass: write, settle, or map (of the extents of a file).",
             |l| passes(l, |pass| pass.frames as f64),
         ),
         (
@@ -197,7 +197,7 @@ const FAMILIES: &[Family] = {
         (
             "shale_settled_files_total",
             Counter,
-            "Files settled, by result: settled, incompressible, or failed.",
+            "Files settled, by result: settled, incompressible, or failed, which counts those overtaken by a write too.",
             |l| {
                 [
                     ("settled", l.settle.files),
@@ -271,7 +271,7 @@ const FAMILIES: &[Family] = {
         (
             "shale_gc_freed_bytes_total",
             Counter,
-            "Bytes that this gave back to the device.",
+            "Bytes of these packs; what was moved out of them is to be subtracted for what the device got back.",
             |l| n(l.gc.freed),
         ),
         (
