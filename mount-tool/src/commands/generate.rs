@@ -5,7 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args, Command, CommandFactory};
+use clap::builder::StyledStr;
+use clap::{Arg, Args, Command, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::Man;
 
@@ -104,6 +105,10 @@ fn page(shale: &Command, command: &Command, date: &str) -> io::Result<Vec<u8>> {
             ));
         }
     }
+    if !whole && command.has_subcommands() {
+        rest.push_str(".SH SUBCOMMANDS\n");
+        commands(command).for_each(|part| rest.push_str(&subcommand(part)));
+    }
     if let Some(help) = command.get_after_help() {
         rest.push_str(&sections(&help.to_string()));
     }
@@ -114,6 +119,35 @@ fn page(shale: &Command, command: &Command, date: &str) -> io::Result<Vec<u8>> {
         "\\fBshale\\fR(1), \\fBmount.fuse.shale\\fR(8)\n"
     });
     Ok(rest.into_bytes())
+}
+
+/// How a part of a command is called, what it does, and its own arguments.
+fn subcommand(part: &Command) -> String {
+    let usage = part.clone().render_usage().to_string();
+    let usage = usage.strip_prefix("Usage: ").unwrap_or(&usage);
+    let words =
+        |text: Option<&StyledStr>| escape(&text.map_or_else(String::new, |text| text.to_string()));
+    let mut text = format!(
+        ".TP\n\\fB{}\\fR\n{}\n.RS\n",
+        escape(usage),
+        words(part.get_about())
+    );
+    let own = |argument: &&Arg| {
+        !argument.is_hide_set() && !argument.is_global_set() && argument.get_id() != "help"
+    };
+    for argument in part.get_arguments().filter(own) {
+        let name = match argument.get_long() {
+            Some(long) => format!("--{long}"),
+            None => argument.get_value_names().unwrap_or_default().join(" "),
+        };
+        text.push_str(&format!(
+            ".TP\n\\fB{}\\fR\n{}\n",
+            escape(&name),
+            words(argument.get_help())
+        ));
+    }
+    text.push_str(".RE\n");
+    text
 }
 
 /// clap_mangen puts an empty line between two breaks before a list of values, of which
@@ -204,6 +238,18 @@ mod tests {
         let main = std::fs::read_to_string(dir.path().join("man1/shale.1")).unwrap();
         assert!(main.contains("shale\\-mount\\fR(1)"));
         assert!(!main.contains("generate"));
+        let policy = std::fs::read_to_string(dir.path().join("man1/shale-policy.1")).unwrap();
+        let (_, parts) = policy.split_once(".SH SUBCOMMANDS\n").unwrap();
+        for words in ["show", "set", "unset", "explain"] {
+            assert!(
+                parts.contains(&format!("\n\\fBshale policy {words} ")),
+                "{parts}"
+            );
+        }
+        for words in ["\\fB\\-\\-fixed\\fR\n", "\\fBNAME=VALUE PATH\\fR\n"] {
+            assert!(parts.contains(words), "no {words} in {parts}");
+        }
+        assert!(!parts.contains("shale policy help"), "{parts}");
         let alias = std::fs::read_link(dir.path().join("man1/shale-umount.1")).unwrap();
         assert_eq!(alias, Path::new("shale-unmount.1"));
         for file in ["bash/shale.bash", "zsh/_shale", "fish/shale.fish"] {
