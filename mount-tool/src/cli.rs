@@ -233,7 +233,8 @@ pub(crate) struct SettleArgs {
 
 const GC_HELP: &str = "\
 Exit status:
-  0 done, 64 wrong usage, 66 not a ShaleFS mount, 74 I/O error, 77 no permission
+  0 done, 64 wrong usage, 66 not a ShaleFS mount, 69 the mount has gone, 74 I/O error,
+  77 no permission
 
 Examples:
   shale gc --wait ~/data

@@ -30,7 +30,8 @@ What root sets with --fixed wins over everything else. A change holds for what i
 'shale settle --rewrite' applies it to what is there.
 
 Exit status:
-  0 done, 64 wrong usage, 66 not in a ShaleFS mount, 74 I/O error, 77 no permission
+  0 done, 64 wrong usage, 66 not in a ShaleFS mount, 69 the daemon does not know policies,
+  74 I/O error, 77 no permission
 
 Examples:
   shale policy set settle=off chunk=4M ~/data/scratch
