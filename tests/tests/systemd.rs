@@ -143,14 +143,20 @@ fn commands(case: &Case) -> Outcome {
     let mut mount: Mount = case.mount("fs", &[])?;
     mount.unmount()?;
     let text = |path: &std::path::Path| path.display().to_string();
+    let log = case.work().join("log");
     let variables = [
         ("STORE", text(mount.store())),
         ("MOUNTPOINT", text(mount.path())),
-        ("OPTIONS", "-o memory=64M,noatime".to_owned()),
+        (
+            "OPTIONS",
+            format!("-o memory=64M,noatime,log={}", text(&log)),
+        ),
     ];
     let socket = Listener::new(case)?;
     let mut daemon = start(&variables, &socket)?;
     ensure!(mount.is_mounted(), "nothing is mounted");
+    let logged = fs::read_to_string(&log)?;
+    ensure!(logged.contains("is mounted on"), "in the log: {logged:?}");
     let file = mount.path().join("file");
     fs::write(&file, b"contents")?;
     fs::File::open(&file)?.sync_all()?;
