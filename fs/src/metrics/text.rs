@@ -247,7 +247,7 @@ const FAMILIES: &[Family] = {
         (
             "shale_gc_garbage_bytes",
             Gauge,
-            "Stored bytes that nothing needs any more.",
+            "Stored bytes that nothing needs any more, without packs that still grow.",
             |l| n(l.gc.garbage),
         ),
         (
