@@ -33,9 +33,9 @@ impl Inner {
             catalog.maintain()?;
         }
         self.note_sealed()?;
-        self.purge_orphans()?;
-        self.delete_dead_packs()?;
-        Ok(())
+        // One file or pack that cannot be dealt with keeps nobody else's space.
+        let purged = self.purge_orphans();
+        self.delete_dead_packs().and(purged)
     }
 
     /// Tells the index which packs have a directory from now on. One that is forgotten here is
@@ -51,19 +51,22 @@ impl Inner {
     fn purge_orphans(&self) -> Result<(), Error> {
         let begun = Instant::now();
         let mut next = 0;
+        let mut result = Ok(());
         while begun.elapsed() < PURGE_TIME {
             let Some(ino) = self.released.lock().range(next..).next().copied() else {
-                return Ok(());
+                return result;
             };
             next = ino + 1;
             if self.discard(ino) {
-                self.purge(ino)?;
-                self.released.lock().remove(&ino);
+                match self.purge(ino) {
+                    Ok(()) => drop(self.released.lock().remove(&ino)),
+                    Err(e) => result = result.and(Err(e)),
+                }
             }
         }
         // The rest does not have to wait for the next tick.
         self.committer.kick_durable();
-        Ok(())
+        result
     }
 
     fn purge(&self, ino: u64) -> Result<(), Error> {
@@ -78,7 +81,7 @@ impl Inner {
                 .and_then(|mut map| map.usage(&self.frames))
             {
                 Ok(usage) => usage,
-                Err(e @ Error::Damaged { .. }) => {
+                Err(e) if matches!(e, Error::Damaged { .. }) || e.is_gone() => {
                     tracing::warn!("space of a deleted file stays occupied: {e}");
                     BTreeMap::new()
                 }
@@ -102,15 +105,21 @@ impl Inner {
         }
         let kv = self.namespace.kv();
         kv.sync(kv.version())?;
+        let mut result = Ok(());
         for pack in dead {
-            let len = self.frames.packs.len(pack).unwrap_or(0);
-            self.frames.packs.delete(pack)?;
-            reach(Stage::GcDeleted);
-            let counters = &self.frames.packs.counters;
-            counters.packs_deleted.one();
-            counters.bytes_deleted.add(len);
-            self.namespace.forget_pack(pack)?;
+            result = self.delete_dead_pack(pack).and(result);
         }
+        result
+    }
+
+    fn delete_dead_pack(&self, pack: u64) -> Result<(), Error> {
+        let len = self.frames.packs.len(pack).unwrap_or(0);
+        self.frames.packs.delete(pack)?;
+        reach(Stage::GcDeleted);
+        let counters = &self.frames.packs.counters;
+        counters.packs_deleted.one();
+        counters.bytes_deleted.add(len);
+        self.namespace.forget_pack(pack)?;
         Ok(())
     }
 

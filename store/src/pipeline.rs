@@ -61,8 +61,21 @@ struct Worker {
 impl Worker {
     fn flush(&mut self, inner: &Inner, job: &Job) -> Result<(Vec<Extent>, Vec<Pin>), Error> {
         inner.check()?;
+        match self.write(inner, job, plan(inner, job)?) {
+            // Older bytes that cannot be read are no reason not to write new ones.
+            Err(Error::Damaged { .. }) => self.write(inner, job, alone(&job.frozen)),
+            other => other,
+        }
+    }
+
+    fn write(
+        &mut self,
+        inner: &Inner,
+        job: &Job,
+        runs: Vec<Run>,
+    ) -> Result<(Vec<Extent>, Vec<Pin>), Error> {
         let (mut extents, mut pins) = (Vec::new(), Vec::new());
-        for run in plan(inner, job)? {
+        for run in runs {
             let raw = match single_piece(&job.frozen, &run) {
                 Some(piece) => piece,
                 None => {
@@ -119,38 +132,34 @@ fn single_piece<'a>(frozen: &'a Frozen, run: &Run) -> Option<&'a [u8]> {
     Some(&piece[(run.start - start) as usize..(run.end - start) as usize])
 }
 
+/// The new bytes and nothing else.
+fn alone(frozen: &Frozen) -> Vec<Run> {
+    let run = |(start, piece): (u64, &[u8])| Run {
+        start,
+        end: start + piece.len() as u64,
+        base: Vec::new(),
+    };
+    frozen.segs.iter().map(run).collect()
+}
+
 /// Decides what is written: the new bytes alone, or the chunk with its older bytes when little
 /// is missing or it has become too fragmented.
 fn plan(inner: &Inner, job: &Job) -> Result<Vec<Run>, Error> {
     let (chunk_start, chunk_end) = job.file.chunk_range(job.index);
-    let pieces: Vec<(u64, u64)> = job
-        .frozen
-        .segs
-        .iter()
-        .map(|(start, piece)| (start, start + piece.len() as u64))
-        .collect();
-    let alone = || {
-        pieces
-            .iter()
-            .map(|&(start, end)| Run {
-                start,
-                end,
-                base: Vec::new(),
-            })
-            .collect()
-    };
+    let new = alone(&job.frozen);
+    let pieces: Vec<(u64, u64)> = new.iter().map(|run| (run.start, run.end)).collect();
     if let [(start, end)] = pieces[..]
         && start == chunk_start
         && end == chunk_end
     {
-        return Ok(alone());
+        return Ok(new);
     }
     let mut state = job.file.state.lock();
     let valid = chunk_end.min(state.size).saturating_sub(chunk_start);
     let older = match inner.extents(&job.file, &mut state, chunk_start, chunk_end) {
         Ok(older) => older,
         // A map that cannot be read is no reason not to write new bytes.
-        Err(Error::Damaged { .. }) => return Ok(alone()),
+        Err(Error::Damaged { .. }) => return Ok(new),
         Err(e) => return Err(e),
     };
     drop(state);
@@ -160,7 +169,7 @@ fn plan(inner: &Inner, job: &Job) -> Result<Vec<Run>, Error> {
         .collect();
     let dense = job.frozen.segs.bytes() * 2 >= valid;
     if older.is_empty() || !(dense || older.len() + pieces.len() > MAX_FRAGMENTS) {
-        return Ok(alone());
+        return Ok(new);
     }
     let mut spans: Vec<(u64, u64)> = pieces.clone();
     spans.extend(older.iter().map(|e| (e.offset, e.end())));
@@ -193,6 +202,7 @@ fn plan(inner: &Inner, job: &Job) -> Result<Vec<Run>, Error> {
 }
 
 fn finish(inner: &Inner, job: &Job, result: Result<(Vec<Extent>, Vec<Pin>), Error>) {
+    let written = result.is_ok();
     let mut state = job.file.state.lock();
     match result {
         Ok((extents, pins)) => {
@@ -219,7 +229,8 @@ fn finish(inner: &Inner, job: &Job, result: Result<(Vec<Extent>, Vec<Pin>), Erro
     }
     drop(state);
     job.file.moved.notify_all();
-    if inner.budget.is_tight() {
+    // What failed has time until the next cycle, or a sick device would be tried without a pause.
+    if written && inner.budget.is_tight() {
         inner.committer.kick();
     }
 }

@@ -215,7 +215,11 @@ impl Writer {
             self.backing
                 .create_dir_all(path.parent().unwrap_or(Path::new("")))?;
             let file = self.backing.open(&path, Access::CreatePack)?;
-            file.write_all_at(&encode_header(self.store_id, pack), 0)?;
+            if let Err(e) = file.write_all_at(&encode_header(self.store_id, pack), 0) {
+                // Nobody else would take it away before the next mount.
+                let _ = self.backing.remove_file(&path);
+                return Err(e);
+            }
             Ok(file)
         };
         // A number is not used again, even if the file could not be written.

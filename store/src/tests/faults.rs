@@ -19,12 +19,11 @@ fn on_faults() -> (Bench, Arc<FaultDisk>) {
     (Bench::on(dir, move |_| Arc::clone(&backing)), disk)
 }
 
-/// Else later writes would subtract from a pack what was never added, and it would be deleted
-/// with live frames in it.
-#[test]
-fn an_unreadable_leaf_leaves_nothing_uncommitted_in_the_map() {
-    const CHUNKS: u64 = 2500;
-    let (mut bench, disk) = on_faults();
+/// Enough for a map with several leaves.
+const CHUNKS: u64 = 2500;
+
+/// Writes a file whose map is in packs, and opens the store anew.
+fn fold(bench: &mut Bench) {
     let file = bench.file();
     for chunk in 0..CHUNKS {
         let contents = [chunk as u8; 4096];
@@ -32,12 +31,22 @@ fn an_unreadable_leaf_leaves_nothing_uncommitted_in_the_map() {
     }
     bench.store().sync(&file).unwrap();
     let inner = &bench.store().inner;
-    let mut encoder = FrameEncoder::new();
     let mut state = file.state.lock();
-    inner.fold(&file, &mut state, &mut encoder, &[]).unwrap();
+    inner
+        .fold(&file, &mut state, &mut FrameEncoder::new(), &[])
+        .unwrap();
     drop(state);
     drop(file);
     bench.reopen();
+}
+
+/// Else later writes would subtract from a pack what was never added, and it would be deleted
+/// with live frames in it.
+#[test]
+fn an_unreadable_leaf_leaves_nothing_uncommitted_in_the_map() {
+    let (mut bench, disk) = on_faults();
+    fold(&mut bench);
+    let mut encoder = FrameEncoder::new();
 
     let inner = &bench.store().inner;
     let file = bench.file();
@@ -71,6 +80,74 @@ fn an_unreadable_leaf_leaves_nothing_uncommitted_in_the_map() {
     bench.store().write(&file, 0, &[8; 4096]).unwrap();
     bench.store().sync(&file).unwrap();
     bench.check_usage();
+}
+
+#[test]
+fn a_deleted_file_that_cannot_be_read_keeps_no_other_space() {
+    let (mut bench, disk) = on_faults();
+    fold(&mut bench);
+    let (pack, _) = crate::pack::list(&*bench.store().inner.backing).unwrap()[0];
+    let other = bench.create(b"g");
+    for (name, ino) in [(b"f", bench.ino), (b"g", other)] {
+        bench.store().namespace().unlink(ROOT, name).unwrap();
+        bench.store().release_orphan(ino);
+    }
+    disk.rule(move |step, path, _| {
+        let fails = step == Step::Read && path == PackId(pack).path();
+        fails.then(|| io::Error::from_raw_os_error(libc::EIO))
+    });
+    while bench.store().namespace().inode(other).is_ok() {
+        assert!(bench.store().inner.clean_up().is_err());
+    }
+    assert!(bench.store().namespace().inode(bench.ino).is_ok());
+    disk.heal();
+    while bench.store().namespace().inode(bench.ino).is_ok() {
+        bench.store().sync_all().unwrap();
+    }
+}
+
+#[test]
+fn new_bytes_are_stored_over_older_ones_that_are_damaged() {
+    use std::os::unix::fs::FileExt;
+    let (mut bench, _disk) = on_faults();
+    drop(bench.written());
+    bench.reopen();
+    let (pack, len) = crate::pack::list(&*bench.store().inner.backing).unwrap()[0];
+    let path = bench.dir.path().join(PackId(pack).path());
+    let damaged = std::fs::File::options().write(true).open(path).unwrap();
+    let header = crate::pack::HEADER_LEN as u64;
+    damaged
+        .write_all_at(&vec![0x55; (len - header) as usize], header)
+        .unwrap();
+    let file = bench.file();
+    bench.store().write(&file, 0, &[9; 3000]).unwrap();
+    bench.store().sync(&file).unwrap();
+    let mut found = Vec::new();
+    bench.store().read(&file, 0, 3000, &mut found).unwrap();
+    assert_eq!(found, [9; 3000]);
+    let rest = bench.store().read(&file, 3000, 1000, &mut found);
+    assert_eq!(rest.unwrap_err().errno(), libc::EIO);
+}
+
+#[test]
+fn a_pack_that_cannot_be_begun_leaves_no_file() {
+    let (bench, disk) = on_faults();
+    let file = bench.file();
+    disk.rule(|step, path, _| {
+        let is_pack = path.extension().is_some_and(|e| e == "pack");
+        (step == Step::Write && is_pack).then(|| io::Error::from_raw_os_error(libc::EDQUOT))
+    });
+    bench.store().write(&file, 0, &[9; 3000]).unwrap();
+    assert_eq!(bench.store().sync(&file).unwrap_err().errno(), libc::EDQUOT);
+    let packs = || {
+        crate::pack::list(&*bench.store().inner.backing)
+            .unwrap()
+            .len()
+    };
+    assert_eq!(packs(), 0);
+    disk.heal();
+    bench.store().sync(&file).unwrap();
+    assert_eq!(packs(), 1);
 }
 
 /// What was written before, in a pack that the collector moves and deletes as soon as somebody
