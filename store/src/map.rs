@@ -192,15 +192,17 @@ impl FileMap {
         offset: u64,
         end: u64,
     ) -> Result<Option<u64>, Error> {
-        const STEP: u64 = 1 << 32;
+        let stored = |extent: &Extent| extent.place != Place::Hole;
         let mut at = offset;
         while at < end {
-            let stop = at.saturating_add(STEP).min(end);
-            if let Some(extent) = self
-                .range(frames, at, stop)?
-                .iter()
-                .find(|e| e.place != Place::Hole)
-            {
+            // Leaf by leaf, however long the holes between the extents are.
+            let stop = self.leaf_after(at).unwrap_or(end).min(end);
+            let found = if self.root.is_none() {
+                self.overlay.range(at, stop).find(stored)
+            } else {
+                self.range(frames, at, stop)?.into_iter().find(stored)
+            };
+            if let Some(extent) = found {
                 return Ok(Some(extent.offset));
             }
             at = stop;

@@ -8,8 +8,12 @@
 
 mod lanes;
 pub(crate) mod plan;
+mod spots;
+#[cfg(test)]
+mod tests;
 mod unit;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -24,12 +28,13 @@ use crate::frames::FrameEncoder;
 use crate::pins::Pin;
 use crate::store::Inner;
 use crate::{Error, Store};
-use lanes::Lanes;
+pub(crate) use lanes::Lanes;
 pub(crate) use plan::Sizes;
-use plan::Unit;
+use plan::{Arrays, Unit};
 pub use plan::{Block, Region};
+use spots::Spots;
 use unit::Settler;
-pub(crate) use unit::{gathered, tile_hint, tile_shape};
+pub(crate) use unit::{each_tile, gathered, some_tiles};
 
 /// Raw bytes of a window, about.
 const WINDOW: u64 = 1 << 30;
@@ -41,7 +46,8 @@ const ARRAY_MAX_SHORT: u64 = 8 << 20;
 const ARRAY_MAX_LEAST: u64 = 2 << 20;
 /// Raw bytes that are tried before a file is settled.
 const TRIAL: u64 = 16 << 20;
-const TRIALS: usize = 32;
+/// Tiles of an array that are tried.
+const TRIAL_TILES: usize = 4;
 /// It must become smaller than this many percent to be worth it.
 pub(crate) const WORTH_PERCENT: u64 = 97;
 
@@ -76,6 +82,8 @@ pub struct Settled {
     pub hard: bool,
     /// It was ended before its time.
     pub stopped: bool,
+    /// It was written meanwhile, so that not all of it has been settled.
+    pub changed: bool,
 }
 
 impl Store {
@@ -137,10 +145,26 @@ impl Store {
     }
 }
 
-struct Window {
-    start: u64,
+/// One file on its way through.
+struct Pass<'a> {
+    file: &'a Arc<File>,
+    options: &'a SettleOptions<'a>,
+    sizes: &'a Sizes,
+    size: u64,
+    arrays: Arrays<'a>,
+    /// The largest array.
+    limit: u64,
+    /// Whether it is known that settling is worth it.
+    judged: bool,
+    outcome: Settled,
+}
+
+/// What is stored in a part of a file, and what it is to become.
+struct Plan {
+    /// Behind `start`, and behind the arrays that begin in front of it.
     end: u64,
-    first: bool,
+    noted: ExtentMap,
+    units: Vec<Unit>,
 }
 
 impl Inner {
@@ -153,110 +177,158 @@ impl Inner {
     ) -> Result<Settled, Error> {
         let (size, generation) = {
             let state = file.state.lock();
-            (state.size, state.write_seq)
+            // What is in memory now will be committed without another write.
+            let clean = state.chunks.is_empty() && state.ready.is_empty();
+            (state.size, clean.then_some(state.write_seq))
         };
         if options.effort == Effort::None && !options.force {
             // Nothing becomes smaller that way: this is its final form.
-            let outcome = Settled::default();
-            self.end_settle(file, generation, options.effort, &outcome)?;
-            return Ok(outcome);
+            return self.end_settle(file, generation, options.effort, Settled::default());
         }
         let share = self.budget.limit() / 4 / options.workers.max(1) as u64;
         let limit = share.max(ARRAY_MAX_LEAST).min(array_max(size));
-        let arrays = plan::arrays(regions, size, limit, sizes);
-        let mut outcome = Settled::default();
-        let mut arrays = arrays.into_iter().peekable();
+        let mut pass = Pass {
+            file,
+            options,
+            sizes,
+            size,
+            arrays: Arrays::new(regions, size, limit, sizes),
+            limit,
+            judged: options.force,
+            outcome: Settled::default(),
+        };
         let mut start = 0;
-        while start < size {
-            let mut end = size.min(start.saturating_add(WINDOW));
-            let mut inside = Vec::new();
-            while let Some(array) = arrays.next_if(|array| array.span().0 < end) {
-                end = end.max(array.span().1);
-                inside.push(array);
-            }
-            let window = Window {
-                start,
-                end,
-                first: start == 0,
-            };
-            self.settle_window(file, &window, inside, options, sizes, &mut outcome)?;
-            if outcome.hard || outcome.stopped {
+        // A hole costs nothing, however long it is.
+        while let Some(data) = self.next_stored(file, start, size)? {
+            // Also where nothing is to be done somebody may want it to end.
+            if !(options.pace)(0) {
+                pass.outcome.stopped = true;
                 break;
             }
-            start = end;
+            // Where windows are must not depend on where exactly a hole ends, or the parts at
+            // their edges would be others each time.
+            start = start.max(data / WINDOW * WINDOW);
+            start = self.settle_window(&mut pass, start)?;
+            if pass.outcome.hard || pass.outcome.stopped {
+                break;
+            }
         }
-        self.end_settle(file, generation, options.effort, &outcome)?;
-        Ok(outcome)
+        self.end_settle(file, generation, options.effort, pass.outcome)
     }
 
-    fn settle_window(
-        &self,
-        file: &Arc<File>,
-        window: &Window,
-        arrays: Vec<Unit>,
-        options: &SettleOptions<'_>,
-        sizes: &Sizes,
-        outcome: &mut Settled,
-    ) -> Result<(), Error> {
+    /// The first byte at or after `from` that is stored.
+    fn next_stored(&self, file: &File, from: u64, size: u64) -> Result<Option<u64>, Error> {
+        let mut state = file.state.lock();
+        self.load_map(file, &mut state)?;
+        match state.map.as_mut() {
+            Some(map) => map.next_data(&self.frames, from, size),
+            None => Err(Error::Poisoned),
+        }
+    }
+
+    /// Notes what is stored between two offsets and cuts it.
+    fn plan(&self, pass: &Pass<'_>, start: u64, end: u64) -> Result<Plan, Error> {
+        let mut arrays = pass.arrays.between(start, end);
+        let end = arrays.last().map_or(end, |array| end.max(array.span().1));
         let noted = {
-            let mut state = file.state.lock();
-            self.extents(file, &mut state, window.start, window.end)?
+            let mut state = pass.file.state.lock();
+            self.extents(pass.file, &mut state, start, end)?
         };
         let noted = ExtentMap::from_extents(noted.into_iter().filter(|e| e.place != Place::Hole));
-        let stored: u64 = noted.iter().map(Extent::stored).sum();
-        if noted.is_empty() {
-            return Ok(());
-        }
-        if self.space.admit(&*self.backing, stored).is_err() {
-            outcome.stopped = true;
-            return Ok(());
-        }
-        let arrays: Vec<Unit> = arrays
-            .into_iter()
-            .filter(|array| is_covered(&noted, array.span()))
-            .collect();
+        arrays.retain(|array| is_covered(&noted, array.span()));
         let taken: Vec<(u64, u64)> = arrays.iter().flat_map(Unit::ranges).collect();
         let extents: Vec<Extent> = noted.iter().copied().collect();
-        let mut units = plan::rest(&extents, &taken, sizes);
+        let mut units = plan::rest(&extents, &taken, pass.sizes);
         units.extend(arrays);
-        let all = units.len();
-        if !options.anew {
-            units.retain(|unit| !unit::is_done(unit, &noted, &self.frames, file.ino));
-        }
-        if units.is_empty() {
-            return Ok(());
-        }
-        // A file that was settled before is worth being settled again.
-        let known = options.force || units.len() < all;
-        if window.first && !known && !self.is_worth_it(file, &noted, &units, options.effort)? {
-            outcome.hard = true;
-            return Ok(());
-        }
-        let written = self.write_units(file, &noted, &units, options)?;
-        outcome.stopped |= written.len() < units.len();
-        self.switch(file, &noted, written, outcome)
+        Ok(Plan { end, noted, units })
     }
 
-    /// Encodes a few units to see what would be gained.
-    fn is_worth_it(
-        &self,
-        file: &Arc<File>,
-        noted: &ExtentMap,
-        units: &[Unit],
-        effort: Effort,
-    ) -> Result<bool, Error> {
-        let mut settler = Settler::new(self, file, noted, effort);
+    /// Settles the window that begins at `start`; returns its end.
+    fn settle_window(&self, pass: &mut Pass<'_>, start: u64) -> Result<u64, Error> {
+        let options = pass.options;
+        let end = pass.size.min(start.saturating_add(WINDOW));
+        let Plan {
+            end,
+            noted,
+            mut units,
+        } = self.plan(pass, start, end)?;
+        // Who insists on a codec may get more than there was, up to all of it.
+        let bytes = if options.force {
+            |extent: &Extent| extent.len
+        } else {
+            Extent::stored
+        };
+        let needed = noted.iter().map(bytes).sum();
+        if self.space.admit(&*self.backing, needed).is_err() {
+            pass.outcome.stopped = true;
+            return Ok(end);
+        }
+        let all = units.len();
+        if !options.anew {
+            units.retain(|unit| !unit::is_done(unit, &noted, &self.frames, pass.file.ino));
+        }
+        // A file that was settled before is worth being settled again.
+        pass.judged |= units.len() < all;
+        if units.is_empty() {
+            return Ok(end);
+        }
+        if !pass.judged && !self.is_worth_it(pass)? {
+            pass.outcome.hard = true;
+            return Ok(end);
+        }
+        pass.judged = true;
+        let written = self.write_units(pass.file, &noted, &units, options)?;
+        pass.outcome.stopped |= written.len() < units.len();
+        self.switch(pass.file, &noted, written, &mut pass.outcome)?;
+        Ok(end)
+    }
+
+    /// Encodes some of a file to see what would be gained: here and there, for the first variable
+    /// may be like no other.
+    fn is_worth_it(&self, pass: &Pass<'_>) -> Result<bool, Error> {
+        let around = 2 * pass.limit.max(pass.sizes.linear);
         let (mut raw, mut before, mut after) = (0, 0, 0);
-        let step = units.len().div_ceil(TRIALS).max(1);
-        for unit in units.iter().skip(step / 2).step_by(step) {
+        let mut seen = HashSet::new();
+        for spot in self.spots(pass.file)? {
             if raw >= TRIAL {
                 break;
             }
-            raw += unit.raw();
-            before += stored_in(noted, unit);
-            after += settler.try_out(unit)?;
+            let end = pass.size.min(spot.saturating_add(around));
+            let Plan { noted, units, .. } = self.plan(pass, spot.saturating_sub(around), end)?;
+            let holds = |unit: &&Unit| {
+                let mut ranges = unit.ranges();
+                ranges.any(|(start, end)| start <= spot && spot < end)
+            };
+            let Some(unit) = units.iter().find(holds) else {
+                continue;
+            };
+            if !seen.insert(unit.span()) {
+                continue;
+            }
+            if unit::is_done(unit, &noted, &self.frames, pass.file.ino) {
+                return Ok(true);
+            }
+            let mut settler = Settler::new(self, pass.file, &noted, pass.options.effort);
+            let (tried, stored) = settler.try_out(unit, TRIAL_TILES)?;
+            raw += tried;
+            before += stored_in(&noted, unit);
+            after += stored;
         }
         Ok(after * 100 < before * WORTH_PERCENT)
+    }
+
+    /// Places spread over what is stored of a file.
+    fn spots(&self, file: &File) -> Result<Vec<u64>, Error> {
+        let mut spots = Spots::new();
+        let mut next = Some(0);
+        while let Some(start) = next {
+            let (extents, behind) = self.extents_from(file, start)?;
+            for extent in extents {
+                spots.add(extent.offset, extent.len);
+            }
+            next = behind;
+        }
+        Ok(spots.into_places())
     }
 
     /// Encodes and appends units with several workers; fewer are returned when told to stop.
@@ -268,7 +340,6 @@ impl Inner {
         options: &SettleOptions<'_>,
     ) -> Result<Vec<(Vec<Extent>, Pin)>, Error> {
         let workers = options.workers.max(1);
-        let lanes = Lanes::new(workers);
         let next = AtomicUsize::new(0);
         let work = || {
             let mut settler = Settler::new(self, file, noted, options.effort);
@@ -277,7 +348,7 @@ impl Inner {
                 if !(options.pace)(unit.raw()) {
                     break;
                 }
-                written.push(settler.write(unit, &lanes)?);
+                written.push(settler.write(unit, workers)?);
             }
             Ok::<_, Error>(written)
         };
@@ -326,31 +397,29 @@ impl Inner {
         Ok(())
     }
 
-    /// Folds the map and notes how far the file has settled.
+    /// Folds the map and notes how far the file has settled. `generation` is that of its writes
+    /// at the beginning, if all of them were stored then.
     fn end_settle(
         &self,
         file: &Arc<File>,
-        generation: u64,
+        generation: Option<u64>,
         effort: Effort,
-        outcome: &Settled,
-    ) -> Result<(), Error> {
+        mut outcome: Settled,
+    ) -> Result<Settled, Error> {
         let mut state = file.state.lock();
         let phase = if outcome.hard {
             Phase::Hard(tried(effort))
         } else {
             Phase::Settled
         };
-        let done = !outcome.stopped
-            && outcome.void == 0
-            && state.write_seq == generation
-            && state.chunks.is_empty();
-        if done {
+        outcome.changed = generation != Some(state.write_seq) || !state.chunks.is_empty();
+        if !outcome.stopped && outcome.void == 0 && !outcome.changed {
             self.replace(file, &mut state, &[], Some(phase))?;
         }
         if outcome.raw > 0 {
             self.fold(file, &mut state, &mut FrameEncoder::new(), &[])?;
         }
-        Ok(())
+        Ok(outcome)
     }
 }
 

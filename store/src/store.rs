@@ -26,6 +26,7 @@ use crate::frames::Frames;
 use crate::lock::StoreLock;
 use crate::pack::{PackId, Packs};
 use crate::pipeline::Job;
+use crate::settle::Lanes;
 use crate::space::SpaceGuard;
 use crate::superblock::Superblock;
 use crate::{ahead, collector, commit, pack, pipeline};
@@ -67,6 +68,7 @@ pub(crate) struct Inner {
     pub(crate) committer: Control,
     pub(crate) collector: collector::Control,
     pub(crate) ahead: Ahead,
+    pub(crate) lanes: Lanes,
     pub(crate) effort: Effort,
     pub(crate) kernel_cache: bool,
     pub(crate) files: Files,
@@ -178,6 +180,7 @@ impl Store {
             committer: Control::default(),
             collector: collector::Control::default(),
             ahead: Ahead::new(ahead_sender),
+            lanes: Lanes::default(),
             effort: options.effort,
             kernel_cache: options.kernel_cache,
             files: Files::default(),

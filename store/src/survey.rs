@@ -6,6 +6,7 @@ use shale_codec::{FrameSummary, HEADER_LEN, describe_head, parse_header};
 use shale_index::extent::{Extent, FramePart, Place, TilePart};
 
 use crate::file::File;
+use crate::store::Inner;
 use crate::{Error, Store};
 
 /// Bytes of a frame in which its header and directory usually are.
@@ -33,21 +34,8 @@ impl Store {
         file: &Arc<File>,
         start: u64,
     ) -> Result<(Vec<Extent>, Option<u64>), Error> {
-        let inner = &*self.inner;
-        inner.check()?;
-        let mut state = file.state.lock();
-        let size = state.size;
-        if start >= size {
-            return Ok((Vec::new(), None));
-        }
-        inner.load_map(file, &mut state)?;
-        let Some(map) = state.map.as_mut() else {
-            return Err(Error::Poisoned);
-        };
-        let end = map.leaf_after(start).unwrap_or(size).min(size);
-        let mut extents = map.range(&inner.frames, start, end)?;
-        extents.retain(|extent| extent.place != Place::Hole);
-        Ok((extents, (end < size).then_some(end)))
+        self.inner.check()?;
+        self.inner.extents_from(file, start)
     }
 
     /// The fields of the array of tiles behind an extent, and the length of a record of it;
@@ -133,5 +121,28 @@ impl Store {
             .ok_or(Error::Refused(libc::EINVAL))?;
         let spot = directory.geometry().locate(within);
         Ok(directory.frame(part, spot.tile))
+    }
+}
+
+impl Inner {
+    /// As [`Store::extents_from`].
+    pub(crate) fn extents_from(
+        &self,
+        file: &File,
+        start: u64,
+    ) -> Result<(Vec<Extent>, Option<u64>), Error> {
+        let mut state = file.state.lock();
+        let size = state.size;
+        if start >= size {
+            return Ok((Vec::new(), None));
+        }
+        self.load_map(file, &mut state)?;
+        let Some(map) = state.map.as_mut() else {
+            return Err(Error::Poisoned);
+        };
+        let end = map.leaf_after(start).unwrap_or(size).min(size);
+        let mut extents = map.range(&self.frames, start, end)?;
+        extents.retain(|extent| extent.place != Place::Hole);
+        Ok((extents, (end < size).then_some(end)))
     }
 }

@@ -11,7 +11,7 @@ use shale_index::extent::{Extent, Place};
 use crate::Error;
 use crate::advice::{Advice, Segment, cut};
 use crate::frames::FrameEncoder;
-use crate::settle::{Region, Sizes, array_max, plan};
+use crate::settle::{Region, Sizes, array_max, each_tile, plan, some_tiles};
 use crate::tiles::Directory;
 use crate::worth::Worth;
 
@@ -63,11 +63,12 @@ impl Part {
 pub fn parts(regions: &[Region], size: u64, data: &[(u64, u64)]) -> Vec<Part> {
     let sizes = &Sizes::USUAL;
     // As a mount with enough memory cuts them.
-    let mut arrays = plan::arrays(regions, size, array_max(size), sizes);
-    arrays.retain(|array| {
-        let (start, end) = array.span();
-        data.iter().any(|part| part.0 <= start && end <= part.1)
-    });
+    let all = plan::Arrays::new(regions, size, array_max(size), sizes);
+    let mut arrays = Vec::new();
+    for &(start, end) in data {
+        let inside = all.between(start, end).into_iter();
+        arrays.extend(inside.filter(|array| array.span().1 <= end));
+    }
     let taken: Vec<(u64, u64)> = arrays.iter().flat_map(plan::Unit::ranges).collect();
     let extent = |&(start, end): &(u64, u64)| Extent {
         offset: start,
@@ -172,23 +173,19 @@ impl Trial {
             } => {
                 fetch(raw, *offset, offset + geometry.len())?;
                 let order = geometry.order();
-                let step = (order.len() / tiles.max(1)).max(1);
                 let mut tile = std::mem::take(&mut self.tile);
                 let mut all = Tried::default();
-                let mut lengths = Vec::new();
-                // As settling does: what was not worth it is tried less often.
-                let fields = geometry.fields().len();
-                let mut worth: Vec<Worth> = (0..fields).map(|_| Worth::default()).collect();
-                for &number in order.iter().skip(step / 2).step_by(step) {
-                    geometry.cut(raw, number as usize, &mut tile);
-                    let (field, _, shape) = geometry.tile(number as usize);
-                    let element = elements.get(field).copied().flatten();
-                    let shape = crate::settle::tile_shape(&shape, element.as_ref());
-                    let hint = crate::settle::tile_hint(element.as_ref(), &shape);
-                    let tried = self.encode_tile(&mut worth[field], &hint, &tile)?;
-                    lengths.push(tried.stored as u32);
-                    all.add(&tried);
-                }
+                let lengths = each_tile(
+                    (geometry, elements),
+                    raw,
+                    some_tiles(&order, tiles),
+                    &mut tile,
+                    |worth, hint, tile| {
+                        let tried = self.encode_tile(worth, hint, tile)?;
+                        all.add(&tried);
+                        Ok(tried.stored as u32)
+                    },
+                )?;
                 self.tile = tile;
                 let share = geometry.len() as f64 / all.raw.max(1) as f64;
                 let scale = |bytes: u64| (bytes as f64 * share).round() as u64;

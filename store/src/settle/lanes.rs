@@ -4,24 +4,27 @@ use parking_lot::Mutex;
 
 use crate::pack::Lane;
 
-/// The lanes of a pass, one for each worker, and what each has got so far.
-pub(super) struct Lanes {
+/// What each lane has got in this session. A file often is a single unit, so packs are balanced
+/// over all files and not within each.
+#[derive(Debug, Default)]
+pub(crate) struct Lanes {
     bytes: Mutex<Vec<u64>>,
 }
 
 impl Lanes {
-    pub(super) fn new(count: usize) -> Self {
-        Self {
-            bytes: Mutex::new(vec![0; count]),
-        }
-    }
-
-    /// The lane for so many bytes: the one that is furthest below the average. Only now is it
-    /// known how large a unit has become, so whoever encoded it, it goes where it is missing.
-    pub(super) fn choose(&self, len: u64) -> Lane {
+    /// The lane for so many bytes: of the first `count` the one that is furthest below the
+    /// average. Only now is it known how large a unit has become, so whoever encoded it, it goes
+    /// where it is missing.
+    pub(super) fn choose(&self, count: usize, len: u64) -> Lane {
         let mut bytes = self.bytes.lock();
+        if bytes.len() < count {
+            // A lane that was not used before need not catch up.
+            let least = bytes.iter().copied().min().unwrap_or(0);
+            bytes.resize(count, least);
+        }
         let (least, sum) = bytes
             .iter_mut()
+            .take(count)
             .enumerate()
             .min_by_key(|(_, sum)| **sum)
             .map_or((0, None), |(lane, sum)| (lane, Some(sum)));

@@ -1,13 +1,12 @@
 //! How a file is cut: arrays into tiles, the rest into linear frames and gathered pieces.
 
+use std::sync::Arc;
+
 use shale_codec::{ByteOrder, ElementKind};
 use shale_index::extent::Extent;
 
 use crate::advice::Element;
 use crate::tiles::{Field, Geometry};
-
-/// Arrays of a file at most; beyond, it stays linear.
-const MAX_ARRAYS: usize = 1 << 20;
 
 /// How large the parts are into which a file is cut, in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -91,12 +90,12 @@ pub struct Block {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     /// An array of tiles; for each of its fields, what the elements are. What of it lies in
-    /// front of `from` is read from elsewhere.
+    /// front of `from` is read from elsewhere. The arrays of a region share what they are like.
     Array {
         offset: u64,
         from: u64,
-        geometry: Geometry,
-        elements: Vec<Option<Element>>,
+        geometry: Arc<Geometry>,
+        elements: Arc<[Option<Element>]>,
     },
     /// Ranges that become one frame.
     Gather(Vec<(u64, u64)>),
@@ -162,104 +161,135 @@ impl Region {
     }
 }
 
-/// Cuts regions into arrays of at most `limit` bytes, in the order of the file. Regions that are
-/// small, overlap others, go beyond the end of the file or do not add up are left out.
-pub(crate) fn arrays(regions: &[Region], size: u64, limit: u64, sizes: &Sizes) -> Vec<Unit> {
-    let front = sizes.front_of(size);
-    let mut arrays = cut_all(regions, size, limit, sizes);
-    arrays.retain_mut(|unit| match unit {
-        Unit::Array {
-            offset,
-            from,
-            geometry,
-            ..
-        } => {
-            *from = front;
-            *offset + geometry.len() > front
-        }
-        Unit::Gather(_) => true,
-    });
-    arrays
+/// The arrays of a file. They are cut where they are asked for: a header may claim any number of
+/// them, most of them in holes.
+pub(crate) struct Arrays<'a> {
+    /// In the order of the file and disjoint, with their ends.
+    regions: Vec<(&'a Region, u64)>,
+    limit: u64,
+    front: u64,
+    sizes: &'a Sizes,
 }
 
-fn cut_all(regions: &[Region], size: u64, limit: u64, sizes: &Sizes) -> Vec<Unit> {
-    let mut sorted: Vec<&Region> = regions.iter().collect();
-    sorted.sort_by_key(|region| region.offset);
-    let mut units = Vec::new();
-    let mut end = 0;
-    for region in sorted {
-        let Some(stop) = region.end().filter(|&stop| stop <= size) else {
-            continue;
-        };
-        if stop - region.offset < sizes.array || region.offset < end || units.len() >= MAX_ARRAYS {
-            continue;
+impl<'a> Arrays<'a> {
+    /// Arrays of at most `limit` bytes. Regions that are small, overlap others, go beyond the end
+    /// of the file or do not add up are left out.
+    pub(crate) fn new(regions: &'a [Region], size: u64, limit: u64, sizes: &'a Sizes) -> Self {
+        let mut sorted: Vec<&Region> = regions.iter().collect();
+        sorted.sort_by_key(|region| region.offset);
+        let mut good = Vec::new();
+        let mut end = 0;
+        for region in sorted {
+            let Some(stop) = region.end().filter(|&stop| stop <= size) else {
+                continue;
+            };
+            if stop - region.offset >= sizes.array && region.offset >= end {
+                good.push((region, stop));
+                end = stop;
+            }
         }
-        end = stop;
-        cut(region, limit, sizes, &mut units);
+        Self {
+            regions: good,
+            limit,
+            front: sizes.front_of(size),
+            sizes,
+        }
     }
-    units
-}
 
-fn cut(region: &Region, limit: u64, sizes: &Sizes, units: &mut Vec<Unit>) {
-    if region.record > limit {
-        // Not even one record fits: each block of each record is an array by itself.
-        for record in 0..region.records {
-            if units.len() >= MAX_ARRAYS {
-                return;
+    /// The arrays that begin between two offsets, in order.
+    pub(crate) fn between(&self, from: u64, to: u64) -> Vec<Unit> {
+        let mut units = Vec::new();
+        let first = self.regions.partition_point(|&(_, end)| end <= from);
+        for (region, _) in &self.regions[first..] {
+            if region.offset >= to {
+                break;
+            }
+            self.cut(region, (from, to), &mut units);
+        }
+        units
+    }
+
+    fn cut(&self, region: &Region, (from, to): (u64, u64), units: &mut Vec<Unit>) {
+        if region.record > self.limit {
+            return self.cut_records(region, (from, to), units);
+        }
+        let most = (self.limit / region.record).clamp(1, region.records);
+        // As deep as the deepest tile, so that only the last array has shallow ones.
+        let depth = region
+            .blocks
+            .iter()
+            .map(|block| tile(most, &block.dims, block.width, self.sizes).0)
+            .max()
+            .unwrap_or(1);
+        let arrays = region.records.div_ceil(most);
+        let each = (region.records.div_ceil(arrays).div_ceil(depth) * depth).min(most.max(depth));
+        let mut first = from
+            .saturating_sub(region.offset)
+            .div_ceil(region.record)
+            .next_multiple_of(each);
+        // All but the last are alike.
+        let mut like: Option<(u64, Option<Shape>)> = None;
+        while first < region.records {
+            let offset = region.offset + first * region.record;
+            if offset >= to {
+                break;
+            }
+            let records = each.min(region.records - first);
+            let shape = match like.take() {
+                Some((of, shape)) if of == records => shape,
+                _ => geometry(region, records, self.sizes),
+            };
+            if let Some((geometry, elements)) = &shape
+                && offset + geometry.len() > self.front
+            {
+                units.push(Unit::Array {
+                    offset,
+                    from: self.front,
+                    geometry: Arc::clone(geometry),
+                    elements: Arc::clone(elements),
+                });
+            }
+            like = Some((records, shape));
+            first += records;
+        }
+    }
+
+    /// Not even one record fits: each block of each record is an array by itself.
+    fn cut_records(&self, region: &Region, (from, to): (u64, u64), units: &mut Vec<Unit>) {
+        let first = from.saturating_sub(region.offset) / region.record;
+        for record in first..region.records {
+            let start = region.offset + record * region.record;
+            if start >= to {
+                break;
             }
             for block in &region.blocks {
                 let Some((&records, dims)) = block.dims.split_first() else {
                     continue;
                 };
-                let width = u64::from(block.width);
                 let inner = Region {
-                    offset: region.offset + record * region.record + block.at,
+                    offset: start + block.at,
                     records,
-                    record: dims.iter().product::<u64>() * width,
+                    record: dims.iter().product::<u64>() * u64::from(block.width),
                     blocks: vec![Block {
                         at: 0,
                         dims: dims.to_vec(),
                         ..block.clone()
                     }],
                 };
-                if inner.records * inner.record >= sizes.array {
-                    cut(&inner, limit, sizes, units);
+                let len = inner.records * inner.record;
+                if len >= self.sizes.array && inner.offset < to && inner.offset + len > from {
+                    self.cut(&inner, (from, to), units);
                 }
             }
         }
-        return;
-    }
-    let most = (limit / region.record).clamp(1, region.records);
-    // As deep as the deepest tile, so that only the last array has shallow ones.
-    let depth = region
-        .blocks
-        .iter()
-        .map(|block| tile(most, &block.dims, block.width, sizes).0)
-        .max()
-        .unwrap_or(1);
-    let arrays = region.records.div_ceil(most);
-    let each = (region.records.div_ceil(arrays).div_ceil(depth) * depth).min(most.max(depth));
-    let mut first = 0;
-    while first < region.records {
-        let records = each.min(region.records - first);
-        if let Some((geometry, elements)) = geometry(region, records, sizes) {
-            units.push(Unit::Array {
-                offset: region.offset + first * region.record,
-                from: 0,
-                geometry,
-                elements,
-            });
-        }
-        first += records;
     }
 }
 
+/// How an array is cut, and for each of its fields, what the elements are.
+type Shape = (Arc<Geometry>, Arc<[Option<Element>]>);
+
 /// Fields for the blocks of a region and for what lies between them.
-fn geometry(
-    region: &Region,
-    records: u64,
-    sizes: &Sizes,
-) -> Option<(Geometry, Vec<Option<Element>>)> {
+fn geometry(region: &Region, records: u64, sizes: &Sizes) -> Option<Shape> {
     let mut fields = Vec::new();
     let mut elements = Vec::new();
     let mut end = 0u64;
@@ -306,7 +336,8 @@ fn geometry(
     if gap(end, region.record, &mut fields) {
         elements.push(None);
     }
-    Some((Geometry::new(records, region.record, fields)?, elements))
+    let geometry = Geometry::new(records, region.record, fields)?;
+    Some((Arc::new(geometry), elements.into()))
 }
 
 fn gap_tile(records: u64, len: u64, sizes: &Sizes) -> (u64, u64) {
@@ -427,6 +458,10 @@ mod tests {
     use super::*;
 
     const SIZES: Sizes = Sizes::USUAL;
+
+    fn arrays(regions: &[Region], size: u64, limit: u64, sizes: &Sizes) -> Vec<Unit> {
+        Arrays::new(regions, size, limit, sizes).between(0, size)
+    }
 
     fn block(at: u64, width: u32, dims: &[u64]) -> Block {
         Block {
@@ -559,6 +594,65 @@ mod tests {
         ] {
             let units = arrays(&[good.clone(), bad.clone()], 2 << 20, 8 << 20, &SIZES);
             assert_eq!(units.len(), 1, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_cut_in_pieces_is_what_is_cut_at_once() {
+        let regions = [
+            Region {
+                offset: 1000,
+                records: 777,
+                record: 100_003,
+                blocks: vec![block(0, 4, &[100, 100]), block(50_000, 8, &[5000])],
+            },
+            Region {
+                offset: 80 << 20,
+                records: 3,
+                record: 40 << 20,
+                blocks: vec![
+                    block(0, 4, &[3, 1 << 20]),
+                    block(13 << 20, 4, &[500]),
+                    block(20 << 20, 8, &[1 << 21]),
+                ],
+            },
+        ];
+        let size = 1 << 40;
+        let arrays = Arrays::new(&regions, size, 8 << 20, &SIZES);
+        let whole = arrays.between(0, size);
+        assert!(whole.len() > 20);
+        for step in [1 << 20, 3_333_333, 50 << 20] {
+            let pieces: Vec<Unit> = (0..=(256 << 20) / step)
+                .flat_map(|piece| arrays.between(piece * step, (piece + 1) * step))
+                .collect();
+            assert!(pieces == whole, "by {step}");
+        }
+    }
+
+    #[test]
+    fn a_header_that_claims_exabytes_costs_only_what_is_asked_for() {
+        let size = 1 << 62;
+        for (record, blocks) in [
+            (4, vec![block(0, 4, &[])]),
+            (1 << 40, vec![block(0, 4, &[1 << 28, 1 << 10])]),
+        ] {
+            let region = Region {
+                offset: 128,
+                records: (size - 128) / record,
+                record,
+                blocks,
+            };
+            let regions = [region];
+            let arrays = Arrays::new(&regions, size, 32 << 20, &SIZES);
+            let units = arrays.between(size / 2, size / 2 + (1 << 30));
+            assert_eq!(units.len(), 32);
+            let shared = units.windows(2).all(|pair| match (&pair[0], &pair[1]) {
+                (Unit::Array { geometry: a, .. }, Unit::Array { geometry: b, .. }) => {
+                    Arc::ptr_eq(a, b)
+                }
+                _ => false,
+            });
+            assert!(shared, "a geometry for each array");
         }
     }
 }

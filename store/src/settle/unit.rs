@@ -12,7 +12,6 @@ use shale_codec::{Effort, FrameKind, Hint};
 use shale_index::extent::{Extent, ExtentMap, FramePart, MAX_FILE_SIZE, Place, TilePart};
 use shale_index::wire::{Reader, put_varint};
 
-use super::lanes::Lanes;
 use super::plan::Unit;
 use crate::Error;
 use crate::advice::Element;
@@ -76,21 +75,36 @@ impl<'a> Settler<'a> {
         }
     }
 
-    /// Stored bytes that a unit would have.
-    pub(super) fn try_out(&mut self, unit: &Unit) -> Result<u64, Error> {
-        self.encode(unit)?;
-        Ok(self.out.len() as u64)
+    /// Raw bytes that were encoded, and stored bytes that the whole unit would have: of an array
+    /// only some `tiles`, spread over it, are encoded and stand for the others.
+    pub(super) fn try_out(&mut self, unit: &Unit, tiles: usize) -> Result<(u64, u64), Error> {
+        let Unit::Array {
+            offset,
+            geometry,
+            elements,
+            ..
+        } = unit
+        else {
+            self.encode(unit)?;
+            return Ok((unit.raw(), self.out.len() as u64));
+        };
+        self.out.clear();
+        self.raw.clear();
+        self.read(*offset, offset + geometry.len())?;
+        let order = geometry.order();
+        let raw: usize = some_tiles(&order, tiles)
+            .map(|number| geometry.tile_len(number as usize))
+            .sum();
+        self.put_tiles(*offset, geometry, elements, some_tiles(&order, tiles))?;
+        let share = unit.raw() as f64 / raw.max(1) as f64;
+        Ok((raw as u64, (self.out.len() as f64 * share).round() as u64))
     }
 
-    /// Encodes and appends a unit. The pin keeps its pack until the extents are committed.
-    pub(super) fn write(
-        &mut self,
-        unit: &Unit,
-        lanes: &Lanes,
-    ) -> Result<(Vec<Extent>, Pin), Error> {
+    /// Encodes and appends a unit to one of so many lanes. The pin keeps its pack until the extents are committed.
+    pub(super) fn write(&mut self, unit: &Unit, lanes: usize) -> Result<(Vec<Extent>, Pin), Error> {
         let draft = self.encode(unit)?;
         let packs = &self.inner.frames.packs;
-        let lane = lanes.choose(self.out.len() as u64);
+        let lane = self.inner.lanes.choose(lanes, self.out.len() as u64);
         let (appended, pin) = packs.append(lane, &self.out)?;
         self.inner.space.spend(self.out.len() as u64);
         let mut extents = Vec::new();
@@ -147,11 +161,7 @@ impl<'a> Settler<'a> {
         self.raw.clear();
         match unit {
             Unit::Gather(pieces) => {
-                put_varint(&mut self.raw, pieces.len() as u64);
-                for &(start, end) in pieces {
-                    put_varint(&mut self.raw, start);
-                    put_varint(&mut self.raw, end - start);
-                }
+                put_table(&mut self.raw, pieces);
                 let table = self.raw.len();
                 for &(start, end) in pieces {
                     self.read(start, end)?;
@@ -189,29 +199,12 @@ impl<'a> Settler<'a> {
         geometry: &Geometry,
         elements: &[Option<Element>],
     ) -> Result<Draft, Error> {
-        let frames = &self.inner.frames;
-        let mut worth: Vec<Worth> = geometry.fields().iter().map(|_| Worth::default()).collect();
-        let mut lengths = Vec::with_capacity(geometry.tiles());
-        for number in geometry.order() {
-            geometry.cut(&self.raw, number as usize, &mut self.tile);
-            let (field, _, shape) = geometry.tile(number as usize);
-            let element = elements.get(field).copied().flatten();
-            let shape = tile_shape(&shape, element.as_ref());
-            let hint = tile_hint(element.as_ref(), &shape);
-            let owner = (FrameKind::Tile, self.file.ino, offset);
-            lengths.push(frames.encode_tile(
-                &mut self.encoder,
-                owner,
-                &hint,
-                (self.effort, &mut worth[field]),
-                &self.tile,
-                &mut self.out,
-            )?);
-        }
+        let order = geometry.order();
+        let lengths = self.put_tiles(offset, geometry, elements, order.into_iter())?;
         let body = self.out.len() as u64;
         let directory = Directory::encode(geometry, &lengths);
         let owner = (FrameKind::Tiles, self.file.ino, offset);
-        frames.encode_into(
+        self.inner.frames.encode_into(
             &mut self.encoder,
             owner,
             &Hint::Unknown,
@@ -225,6 +218,29 @@ impl<'a> Settler<'a> {
             body,
             directory: directory.len(),
         })
+    }
+
+    /// Encodes some tiles of the array that has been read; returns their lengths.
+    fn put_tiles(
+        &mut self,
+        offset: u64,
+        geometry: &Geometry,
+        elements: &[Option<Element>],
+        numbers: impl Iterator<Item = u32>,
+    ) -> Result<Vec<u32>, Error> {
+        let (frames, effort) = (&self.inner.frames, self.effort);
+        let owner = (FrameKind::Tile, self.file.ino, offset);
+        let (encoder, out) = (&mut self.encoder, &mut self.out);
+        let array = (geometry, elements);
+        each_tile(
+            array,
+            &self.raw,
+            numbers,
+            &mut self.tile,
+            |worth, hint, tile| {
+                frames.encode_tile(encoder, owner, hint, (effort, worth), tile, &mut *out)
+            },
+        )
     }
 
     /// Appends what the file had in a range when its extents were noted.
@@ -252,8 +268,35 @@ impl<'a> Settler<'a> {
     }
 }
 
+/// Some of the tiles of an array, spread over it. `order` is the order in which they are stored.
+pub(crate) fn some_tiles(order: &[u32], tiles: usize) -> impl Iterator<Item = u32> {
+    let step = (order.len() / tiles.max(1)).max(1);
+    order.iter().copied().skip(step / 2).step_by(step)
+}
+
+/// Cuts tiles out of the bytes of an array and has each encoded; returns their lengths.
+pub(crate) fn each_tile(
+    (geometry, elements): (&Geometry, &[Option<Element>]),
+    raw: &[u8],
+    numbers: impl Iterator<Item = u32>,
+    tile: &mut Vec<u8>,
+    mut encode: impl FnMut(&mut Worth, &Hint<'_>, &[u8]) -> Result<u32, Error>,
+) -> Result<Vec<u32>, Error> {
+    let mut worth: Vec<Worth> = geometry.fields().iter().map(|_| Worth::default()).collect();
+    let mut lengths = Vec::with_capacity(numbers.size_hint().0);
+    for number in numbers {
+        geometry.cut(raw, number as usize, tile);
+        let (field, _, shape) = geometry.tile(number as usize);
+        let element = elements.get(field).copied().flatten();
+        let shape = tile_shape(&shape, element.as_ref());
+        let hint = tile_hint(element.as_ref(), &shape);
+        lengths.push(encode(&mut worth[field], &hint, tile)?);
+    }
+    Ok(lengths)
+}
+
 /// Extents of a tile in elements, from those in bytes.
-pub(crate) fn tile_shape(bytes: &[u64], element: Option<&Element>) -> Vec<usize> {
+fn tile_shape(bytes: &[u64], element: Option<&Element>) -> Vec<usize> {
     let mut shape: Vec<usize> = bytes.iter().map(|&n| n as usize).collect();
     if let (Some(last), Some(element)) = (shape.last_mut(), element)
         && element.is_useful()
@@ -264,7 +307,7 @@ pub(crate) fn tile_shape(bytes: &[u64], element: Option<&Element>) -> Vec<usize>
 }
 
 /// What the codec is told of a tile; `shape` as [`tile_shape`] makes it.
-pub(crate) fn tile_hint<'a>(element: Option<&Element>, shape: &'a [usize]) -> Hint<'a> {
+fn tile_hint<'a>(element: Option<&Element>, shape: &'a [usize]) -> Hint<'a> {
     match element.filter(|element| element.is_useful()) {
         Some(element) => Hint::Array {
             width: element.width as usize,
@@ -295,15 +338,18 @@ pub(super) fn is_done(unit: &Unit, noted: &ExtentMap, frames: &Frames, ino: u64)
                         && unit.raw() == extent.len
                         && frames
                             .directory(part, ino, extent.offset)
-                            .is_ok_and(|directory| directory.geometry() == geometry)
+                            .is_ok_and(|directory| directory.geometry() == &**geometry)
                 }
                 _ => false,
             }
         }
         Unit::Gather(pieces) => {
-            // A gathered frame has its table in front of the bytes, others have nothing.
+            // A gathered frame has its table in front of the bytes; in others something else or
+            // nothing is there.
+            let mut table = Vec::new();
+            put_table(&mut table, pieces);
             let mut frame: Option<(u64, u64)> = None;
-            let (mut skip, mut raw_len) = (0, 0);
+            let (mut skip, mut raw_len) = (table.len() as u64, 0);
             for &(start, end) in pieces {
                 let mut extents = noted.range(start, end);
                 let (Some(extent), None) = (extents.next(), extents.next()) else {
@@ -316,15 +362,22 @@ pub(super) fn is_done(unit: &Unit, noted: &ExtentMap, frames: &Frames, ino: u64)
                 if extent.len != end - start || *frame.get_or_insert(at) != at {
                     return false;
                 }
-                let begin = u64::from(part.skip);
-                if begin == 0 || (skip > 0 && begin != skip) {
+                if u64::from(part.skip) != skip {
                     return false;
                 }
-                skip = begin + extent.len;
+                skip += extent.len;
                 raw_len = u64::from(part.raw_len);
             }
-            skip > 0 && skip == raw_len
+            skip == raw_len
         }
+    }
+}
+
+fn put_table(out: &mut Vec<u8>, pieces: &[(u64, u64)]) {
+    put_varint(out, pieces.len() as u64);
+    for &(start, end) in pieces {
+        put_varint(out, start);
+        put_varint(out, end - start);
     }
 }
 

@@ -1,0 +1,222 @@
+//! Settling of files that are not as usual.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use shale_backing::faults::FaultDisk;
+use shale_codec::{ByteOrder, ElementKind};
+use shale_index::ROOT;
+
+use super::*;
+use crate::tests::{node, options};
+
+struct Bench {
+    disk: Arc<FaultDisk>,
+    store: Store,
+    _dir: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let disk = FaultDisk::new(dir.path()).unwrap();
+        let store = Store::open_on(disk.backing(), &options()).unwrap();
+        Self {
+            disk,
+            store,
+            _dir: dir,
+        }
+    }
+
+    fn file(&self, name: &str) -> Arc<File> {
+        let namespace = self.store.namespace();
+        let (inode, _) = namespace.create(ROOT, name.as_bytes(), &node()).unwrap();
+        self.store.file(inode.ino).unwrap()
+    }
+
+    fn write(&self, file: &Arc<File>, offset: u64, bytes: &[u8]) {
+        self.store.write(file, offset, bytes).unwrap();
+        self.store.sync(file).unwrap();
+    }
+
+    fn phase(&self, file: &File) -> Phase {
+        self.store.namespace().inode(file.ino).unwrap().phase
+    }
+}
+
+fn how(pace: &(dyn Fn(u64) -> bool + Sync)) -> SettleOptions<'_> {
+    SettleOptions {
+        workers: 1,
+        effort: Effort::Dense,
+        force: false,
+        anew: false,
+        pace,
+    }
+}
+
+/// Floats that compress well.
+fn smooth(count: u32) -> Vec<u8> {
+    (0..count)
+        .flat_map(|n| (n as f32 / 7.0).to_le_bytes())
+        .collect()
+}
+
+fn noise(len: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as u8
+    };
+    (0..len).map(|_| next()).collect()
+}
+
+/// One array of floats, from behind a header to the end of the file.
+fn floats(size: u64) -> [Region; 1] {
+    [Region {
+        offset: 128,
+        records: (size - 128) / 4,
+        record: 4,
+        blocks: vec![Block {
+            at: 0,
+            width: 4,
+            kind: ElementKind::Float,
+            order: ByteOrder::Little,
+            dims: Vec::new(),
+        }],
+    }]
+}
+
+#[test]
+fn holes_of_exabytes_are_neither_walked_nor_cut() {
+    let bench = Bench::new();
+    let file = bench.file("f");
+    let (size, island) = (7 << 60, 3 << 60);
+    let bytes = smooth(3 << 19);
+    bench.store.truncate(&file, size).unwrap();
+    bench.write(&file, 0, &[7; 128]);
+    bench.write(&file, island, &bytes);
+    bench.write(&file, size - 1, b"x");
+    let calls = AtomicU64::new(0);
+    let pace = |_| calls.fetch_add(1, Ordering::Relaxed) < 10_000;
+    let settled = bench
+        .store
+        .settle(&file, &floats(size), &how(&pace))
+        .unwrap();
+    assert_eq!(settled.raw, 128 + bytes.len() as u64 + 1);
+    assert!(!settled.stopped);
+    assert_eq!(bench.phase(&file), Phase::Settled);
+    // Somewhere in the island there is a whole array.
+    let inner = &bench.store.inner;
+    let end = island + bytes.len() as u64;
+    let extents = inner.extents(&file, &mut file.state.lock(), island, end);
+    let tiles = |extent: &Extent| matches!(extent.place, Place::Tiles(_));
+    assert!(extents.unwrap().iter().any(tiles));
+    let mut out = Vec::new();
+    bench
+        .store
+        .read(&file, island, bytes.len(), &mut out)
+        .unwrap();
+    assert!(out == bytes, "contents differ");
+}
+
+#[test]
+fn a_stop_is_seen_where_nothing_is_to_be_done() {
+    let bench = Bench::new();
+    let file = bench.file("f");
+    bench.write(&file, 0, &smooth(50_000));
+    let settled = bench.store.settle(&file, &[], &how(&|_| true)).unwrap();
+    assert!(settled.raw > 0 && !settled.stopped);
+    let again = bench.store.settle(&file, &[], &how(&|_| false)).unwrap();
+    assert!(again.stopped);
+}
+
+#[test]
+fn a_file_is_judged_by_all_of_it() {
+    let bench = Bench::new();
+    let far = 2 * WINDOW;
+    // The first window is noise, what is behind it is not.
+    let file = bench.file("mixed");
+    bench.write(&file, 0, &noise(100_000));
+    bench.write(&file, far, &smooth(500_000));
+    let settled = bench.store.settle(&file, &[], &how(&|_| true)).unwrap();
+    assert!(!settled.hard && settled.after < settled.before);
+    assert_eq!(bench.phase(&file), Phase::Settled);
+    // The first window is a hole.
+    let file = bench.file("hole");
+    bench.write(&file, far, &noise(1_000_000));
+    let settled = bench.store.settle(&file, &[], &how(&|_| true)).unwrap();
+    assert!(settled.hard);
+    assert_eq!(settled.raw, 0);
+}
+
+#[test]
+fn a_rewrite_that_would_fill_the_device_is_not_begun() {
+    let bench = Bench::new();
+    let file = bench.file("f");
+    let bytes = vec![7; 8 << 20];
+    bench.write(&file, 0, &bytes);
+    let inner = &bench.store.inner;
+    let rewrite = SettleOptions {
+        effort: Effort::None,
+        force: true,
+        anew: true,
+        ..how(&|_| true)
+    };
+    // The reserve is 64 MiB at most.
+    bench.disk.set_space(68 << 20);
+    assert!(inner.space.admit(&*inner.backing, 1 << 40).is_err());
+    let settled = bench.store.settle(&file, &[], &rewrite).unwrap();
+    assert!(settled.stopped);
+    assert_eq!(settled.raw, 0);
+    bench.disk.set_space(1 << 30);
+    let settled = bench.store.settle(&file, &[], &rewrite).unwrap();
+    assert!(!settled.stopped && settled.after >= bytes.len() as u64);
+}
+
+#[test]
+fn what_was_in_memory_at_first_does_not_count_as_settled() {
+    let bench = Bench::new();
+    let file = bench.file("f");
+    bench.write(&file, 0, &smooth(50_000));
+    bench.store.write(&file, 400_000, &smooth(1000)).unwrap();
+    // Committed while the rest is being encoded.
+    let pace = |bytes| bytes == 0 || bench.store.sync(&file).is_ok();
+    let settled = bench.store.settle(&file, &[], &how(&pace)).unwrap();
+    assert!(settled.raw > 0 && settled.changed);
+    assert_eq!(bench.phase(&file), Phase::Loose);
+    let settled = bench.store.settle(&file, &[], &how(&pace)).unwrap();
+    assert!(!settled.changed);
+    assert_eq!(bench.phase(&file), Phase::Settled);
+}
+
+#[test]
+fn packs_are_balanced_over_many_small_files() {
+    let bench = Bench::new();
+    let options = SettleOptions {
+        workers: 4,
+        force: true,
+        ..how(&|_| true)
+    };
+    let packs = || bench.store.inner.frames.packs.live();
+    let files: Vec<_> = (0..300)
+        .map(|number| {
+            let file = bench.file(&number.to_string());
+            let len = 100 + number * number / 40;
+            bench.store.write(&file, 0, &noise(len)).unwrap();
+            file
+        })
+        .collect();
+    bench.store.sync_all().unwrap();
+    let older = packs();
+    for file in &files {
+        let settled = bench.store.settle(file, &[], &options).unwrap();
+        assert!(settled.raw > 0);
+    }
+    let mut sizes = packs();
+    sizes.retain(|pack, live| !older.contains_key(pack) && *live > 0);
+    let sizes: Vec<u64> = sizes.into_values().collect();
+    assert_eq!(sizes.len(), 4, "a pack for each worker");
+    let (least, most) = (sizes.iter().min().unwrap(), sizes.iter().max().unwrap());
+    assert!(*most as f64 <= *least as f64 * 1.05, "{sizes:?}");
+}
