@@ -13,7 +13,7 @@ mod spots;
 mod tests;
 mod unit;
 
-use std::collections::HashSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -287,32 +287,43 @@ impl Inner {
     /// may be like no other.
     fn is_worth_it(&self, pass: &Pass<'_>) -> Result<bool, Error> {
         let around = 2 * pass.limit.max(pass.sizes.linear);
-        let (mut raw, mut before, mut after) = (0, 0, 0);
-        let mut seen = HashSet::new();
+        let mut noted = ExtentMap::new();
+        let mut chosen: BTreeMap<u64, Unit> = BTreeMap::new();
+        let mut raw = 0;
         for spot in self.spots(pass.file)? {
             if raw >= TRIAL {
                 break;
             }
             let end = pass.size.min(spot.saturating_add(around));
-            let Plan { noted, units, .. } = self.plan(pass, spot.saturating_sub(around), end)?;
-            let holds = |unit: &&Unit| {
+            let plan = self.plan(pass, spot.saturating_sub(around), end)?;
+            let holds = |unit: &Unit| {
                 let mut ranges = unit.ranges();
                 ranges.any(|(start, end)| start <= spot && spot < end)
             };
-            let Some(unit) = units.iter().find(holds) else {
+            let Some(unit) = plan.units.into_iter().find(holds) else {
                 continue;
             };
-            if !seen.insert(unit.span()) {
-                continue;
-            }
-            if unit::is_done(unit, &noted, &self.frames, pass.file.ino) {
+            if unit::is_done(&unit, &plan.noted, &self.frames, pass.file.ino) {
                 return Ok(true);
             }
-            let mut settler = Settler::new(self, pass.file, &noted, pass.options.effort);
-            let (tried, stored) = settler.try_out(unit, TRIAL_TILES)?;
-            raw += tried;
+            let (start, end) = unit.span();
+            for extent in plan.noted.range(start, end) {
+                noted.insert(extent);
+            }
+            let tried = match unit {
+                Unit::Array { .. } => unit.raw().min(TRIAL_TILES as u64 * pass.sizes.tile),
+                Unit::Gather(_) => unit.raw(),
+            };
+            if chosen.insert(start, unit).is_none() {
+                raw += tried;
+            }
+        }
+        // By one worker and in order, as it would be done: he learns from one for the next.
+        let mut settler = Settler::new(self, pass.file, &noted, pass.options.effort);
+        let (mut before, mut after) = (0, 0);
+        for unit in chosen.values() {
             before += stored_in(&noted, unit);
-            after += stored;
+            after += settler.try_out(unit, TRIAL_TILES)?;
         }
         Ok(after * 100 < before * WORTH_PERCENT)
     }

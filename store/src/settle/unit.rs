@@ -75,9 +75,9 @@ impl<'a> Settler<'a> {
         }
     }
 
-    /// Raw bytes that were encoded, and stored bytes that the whole unit would have: of an array
-    /// only some `tiles`, spread over it, are encoded and stand for the others.
-    pub(super) fn try_out(&mut self, unit: &Unit, tiles: usize) -> Result<(u64, u64), Error> {
+    /// Stored bytes that a unit would have: of an array only some `tiles`, spread over it, are
+    /// encoded and stand for the others.
+    pub(super) fn try_out(&mut self, unit: &Unit, tiles: usize) -> Result<u64, Error> {
         let Unit::Array {
             offset,
             geometry,
@@ -86,7 +86,7 @@ impl<'a> Settler<'a> {
         } = unit
         else {
             self.encode(unit)?;
-            return Ok((unit.raw(), self.out.len() as u64));
+            return Ok(self.out.len() as u64);
         };
         self.out.clear();
         self.raw.clear();
@@ -97,7 +97,7 @@ impl<'a> Settler<'a> {
             .sum();
         self.put_tiles(*offset, geometry, elements, some_tiles(&order, tiles))?;
         let share = unit.raw() as f64 / raw.max(1) as f64;
-        Ok((raw as u64, (self.out.len() as f64 * share).round() as u64))
+        Ok((self.out.len() as f64 * share).round() as u64)
     }
 
     /// Encodes and appends a unit to one of so many lanes. The pin keeps its pack until the extents are committed.
