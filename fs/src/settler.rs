@@ -44,6 +44,8 @@ const BUSY_RATE: f64 = 20e6;
 const LOOK: Duration = Duration::from_millis(50);
 /// However busy the others are, it goes on after this time.
 const MAX_PAUSE: Duration = Duration::from_secs(2);
+/// A pack was not found where the file had something in it.
+const GONE: Outcome = Outcome::Failed(libc::ENOENT);
 /// After looking through all files, it rests so many times as long as that took.
 const REST: u32 = 20;
 
@@ -203,15 +205,7 @@ struct Sweeper<'a> {
 
 fn work(fs: &Fs, how: &Settling) {
     set_priority(Priority::Idle);
-    let mut sweeper = Sweeper {
-        fs,
-        how,
-        failed: HashMap::new(),
-        cursor: 0,
-        policies: 0,
-        looked: Duration::ZERO,
-        resume: Instant::now(),
-    };
+    let mut sweeper = Sweeper::new(fs, how);
     let mut pause = true;
     while let Some(requested) = fs.settling.next(pause) {
         pause = match requested {
@@ -226,7 +220,19 @@ fn work(fs: &Fs, how: &Settling) {
     }
 }
 
-impl Sweeper<'_> {
+impl<'a> Sweeper<'a> {
+    fn new(fs: &'a Fs, how: &'a Settling) -> Self {
+        Self {
+            fs,
+            how,
+            failed: HashMap::new(),
+            cursor: 0,
+            policies: 0,
+            looked: Duration::ZERO,
+            resume: Instant::now(),
+        }
+    }
+
     /// Settles what is quiet among some loose files. Returns whether there is more to do now.
     fn sweep(&mut self) -> bool {
         let fs = self.fs;
@@ -249,7 +255,6 @@ impl Sweeper<'_> {
             let quiet = !self.failed.contains_key(&ino) && is_quiet(fs, ino);
             self.looked += begun.elapsed();
             if quiet {
-                fs.settling.begin(ino);
                 self.attempt(ino, None);
                 found = true;
             }
@@ -282,11 +287,18 @@ impl Sweeper<'_> {
         let fs = self.fs;
         let mut outcome = Outcome::Busy;
         for _ in 0..if request.is_some() { ATTEMPTS } else { 1 } {
-            // What is void although nobody writes was moved by the collector.
-            if outcome != Outcome::Busy || fs.has_writers(ino) || fs.settling.is_stopped() {
+            // What is void although nobody writes was moved by the collector, and so was what is
+            // looked for in a pack that is gone.
+            let again = matches!(outcome, Outcome::Busy | GONE);
+            if !again || fs.has_writers(ino) || fs.settling.is_stopped() {
                 break;
             }
+            // The rate is kept from here on.
+            fs.settling.begin(ino);
             outcome = self.settle(ino, request);
+        }
+        if outcome == GONE {
+            outcome = Outcome::Failed(libc::EIO);
         }
         if request.is_some() {
             fs.settling.note(ino, outcome);
@@ -302,7 +314,7 @@ impl Sweeper<'_> {
                 counters.raw.add(done.raw);
                 counters.before.add(done.before);
                 counters.after.add(done.after);
-                if done.stopped || done.void > 0 {
+                if done.stopped || done.void > 0 || done.changed {
                     counters.failed.one();
                     self.failed.insert(ino, Instant::now());
                     return if done.stopped && !fs.settling.is_stopped() {
@@ -318,7 +330,7 @@ impl Sweeper<'_> {
                 }
                 Outcome::Done
             }
-            Err(e) if e.errno() == libc::ENOENT => Outcome::Done,
+            Err(e) if e.errno() == libc::ENOENT && is_gone(fs, ino) => Outcome::Done,
             Err(e) => {
                 tracing::warn!(inode = ino, "settling failed and is put off: {e}");
                 counters.failed.one();
@@ -359,6 +371,14 @@ impl Fs {
                 _ => return Ok(()),
             }
         }
+    }
+}
+
+/// Whether a file has lost its last name, and not only a pack.
+fn is_gone(fs: &Fs, ino: u64) -> bool {
+    match fs.namespace().inode(ino) {
+        Ok(inode) => inode.nlink == 0,
+        Err(e) => e.errno() == libc::ENOENT,
     }
 }
 

@@ -150,11 +150,10 @@ impl Control {
         }
         let asked = state.requested.pop_first();
         state.current = asked.map(|(ino, _)| ino);
-        self.done.store(0, Ordering::Relaxed);
         Some(asked)
     }
 
-    /// Works on a file that nobody asked for.
+    /// Works on a file, from its beginning.
     pub(super) fn begin(&self, ino: u64) {
         self.state.lock().current = Some(ino);
         self.done.store(0, Ordering::Relaxed);

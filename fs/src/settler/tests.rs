@@ -71,3 +71,40 @@ fn a_panic_while_settling_is_reported_and_the_file_system_lives_on() {
     settler.join().unwrap();
     fs.store().shut_down().unwrap();
 }
+
+#[test]
+fn a_file_with_a_missing_pack_is_not_reported_as_settled() {
+    let dir = tempfile::tempdir().unwrap();
+    let fs = file_system(dir.path());
+    let bytes: Vec<u8> = (0..200_000_u32).flat_map(u32::to_le_bytes).collect();
+    let handle = written(&fs, b"file", &bytes);
+    let ino = handle.ino();
+    fs.release(handle);
+    fs.store().shut_down().unwrap();
+    drop(fs);
+
+    // A session that has not opened the pack yet.
+    let fs = file_system(dir.path());
+    let hidden = dir.path().join("hidden");
+    let session = std::fs::read_dir(dir.path().join("packs"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.join("000000.pack").exists());
+    let pack = session.unwrap().join("000000.pack");
+    std::fs::rename(&pack, &hidden).unwrap();
+    let mut sweeper = Sweeper::new(&fs, &HOW);
+    sweeper.attempt(ino, Some(Request::Rewrite));
+    assert_eq!(fs.settle_outcome(ino), Outcome::Failed(libc::EIO));
+    assert_eq!(fs.counters.settle.failed.get(), u64::from(ATTEMPTS));
+    let worked = fs.settling.progress(0);
+    assert!(worked <= bytes.len() as u64, "{worked} of all attempts");
+
+    std::fs::rename(&hidden, &pack).unwrap();
+    sweeper.attempt(ino, Some(Request::Rewrite));
+    assert_eq!(fs.settle_outcome(ino), Outcome::Done);
+    assert_eq!(fs.namespace().inode(ino).unwrap().phase, Phase::Settled);
+    fs.namespace().unlink(ROOT, b"file").unwrap();
+    sweeper.attempt(ino, Some(Request::Rewrite));
+    assert_eq!(fs.settle_outcome(ino), Outcome::Done);
+    fs.store().shut_down().unwrap();
+}
