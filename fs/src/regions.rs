@@ -5,6 +5,9 @@ use shale_store::{Block, ByteOrder, ElementKind, Region};
 
 /// Fields of a record at most; beyond, records stay linear.
 const MAX_FIELDS: usize = 1024;
+/// Records whose fields are shorter on average stay linear, too: who reads them from front to
+/// back would look for a tile every few bytes.
+const SHORT_FIELD: u64 = 512;
 
 /// The regions of a file that are worth being stored as tiles.
 pub(crate) fn of(layout: &Layout) -> Vec<Region> {
@@ -21,7 +24,9 @@ pub(crate) fn of(layout: &Layout) -> Vec<Region> {
             } => layout
                 .variable(*variable)
                 .and_then(|variable| chunks(extent.offset, extent.len, *chunk_len, variable)),
-            Content::Records { stride, fields } if fields.len() <= MAX_FIELDS => {
+            Content::Records { stride, fields }
+                if fields.len() <= MAX_FIELDS && *stride >= fields.len() as u64 * SHORT_FIELD =>
+            {
                 let blocks = fields
                     .iter()
                     .filter_map(|field| {
@@ -131,5 +136,42 @@ fn order(order: shale_layout::ByteOrder) -> ByteOrder {
     match order {
         shale_layout::ByteOrder::Little => ByteOrder::Little,
         shale_layout::ByteOrder::Big => ByteOrder::Big,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A classic file with two float variables of `width` values in each of 40,000 records.
+    fn records(width: u32) -> Layout {
+        let mut header = Vec::new();
+        let mut words = |values: &[u32]| {
+            for value in values {
+                header.extend_from_slice(&value.to_be_bytes());
+            }
+        };
+        let (first, second) = (256, 256 + 4 * width);
+        let name = |letter: u8| [1, u32::from(letter) << 24];
+        words(&[u32::from_be_bytes(*b"CDF\x01"), 40_000]);
+        words(&[10, 2]);
+        words(&[&name(b't')[..], &[0], &name(b'x'), &[width]].concat());
+        words(&[0, 0, 11, 2]);
+        for (letter, begin) in [(b'a', first), (b'b', second)] {
+            words(&[&name(letter)[..], &[2, 0, 1], &[0, 0, 5, 4 * width, begin]].concat());
+        }
+        assert!(header.len() <= 256);
+        header.resize(256 + 40_000 * 8 * width as usize, 0);
+        shale_layout::parse(&&header[..], &shale_layout::Options::default())
+    }
+
+    #[test]
+    fn records_of_short_fields_are_not_cut_into_runs_of_a_few_bytes() {
+        assert_eq!(records(128).variables().len(), 2);
+        assert!(of(&records(1)).is_empty());
+        assert!(of(&records(127)).is_empty());
+        let wide = of(&records(128));
+        assert_eq!(wide.len(), 1);
+        assert_eq!(wide[0].blocks.len(), 2);
     }
 }

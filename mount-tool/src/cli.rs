@@ -206,8 +206,8 @@ pub(crate) struct UnmountArgs {
 
 const SETTLE_HELP: &str = "\
 Exit status:
-  0 done, 64 wrong usage, 66 not in a ShaleFS mount, 74 I/O error, 75 files are being written,
-  77 no permission
+  0 done, 64 wrong usage, 66 not in a ShaleFS mount, 74 I/O error or some
+  files could not be settled, 75 files are being written, 77 no permission
 
 Examples:
   shale settle --wait ~/data/run1

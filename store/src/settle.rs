@@ -38,8 +38,9 @@ pub(crate) use unit::{each_tile, gathered, some_tiles};
 
 /// Raw bytes of a window, about.
 const WINDOW: u64 = 1 << 30;
-/// Largest array, when there is memory for it.
-const ARRAY_MAX: u64 = 32 << 20;
+/// Largest array, when there is memory for it. Two of them fit into the caches of a processor,
+/// so that a reader finds there what has been decoded for it.
+const ARRAY_MAX: u64 = 16 << 20;
 /// The same for a file that is not much larger itself.
 const ARRAY_MAX_SHORT: u64 = 8 << 20;
 /// The same with little memory.

@@ -37,7 +37,8 @@ Columns with --vars:
   transform               how some of its frames are made
 
 Exit status:
-  0 shown, 64 wrong usage, 66 not in a ShaleFS mount, 74 I/O error, 77 no permission
+  0 shown, 64 wrong usage, 66 not in a ShaleFS mount, 74 I/O error, 75 the file changes too often
+  (--vars), 77 no permission
 
 Examples:
   shale stat ~/data
