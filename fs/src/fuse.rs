@@ -172,9 +172,20 @@ fn wire_attr(attr: &Attr) -> FileAttr {
     }
 }
 
+/// Before the epoch, fuser adds the nanoseconds to the distance instead of subtracting them.
+fn wire_system_time(time: SystemTime) -> Time {
+    match time.duration_since(SystemTime::UNIX_EPOCH) {
+        Ok(_) => time.into(),
+        Err(before) => Time {
+            secs: (before.duration().as_secs() as i64).wrapping_neg(),
+            nanos: before.duration().subsec_nanos(),
+        },
+    }
+}
+
 fn wire_time(time: TimeOrNow) -> Time {
     match time {
-        TimeOrNow::SpecificTime(time) => time.into(),
+        TimeOrNow::SpecificTime(time) => wire_system_time(time),
         TimeOrNow::Now => Time::now(),
     }
 }
@@ -281,7 +292,7 @@ impl Filesystem for Wire {
             size,
             atime: atime.map(wire_time),
             mtime: mtime.map(wire_time),
-            ctime: ctime.map(Time::from),
+            ctime: ctime.map(wire_system_time),
             // fuser does not pass on that the kernel asks for it; root may keep them.
             kill_privileges: req.uid() != 0,
         };

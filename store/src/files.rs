@@ -97,7 +97,7 @@ impl Store {
         inode.size = state.size;
         if state.times_dirty {
             inode.mtime = state.mtime;
-            inode.ctime = state.ctime;
+            inode.ctime = inode.ctime.max(state.ctime);
         }
         Ok(Seen {
             inode,

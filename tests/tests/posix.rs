@@ -67,6 +67,7 @@ fn main() -> ExitCode {
             contents::replaced_but_open,
         )
         .test("nanosecond_times_are_kept", contents::nanosecond_times)
+        .test("times_do_not_run_backwards", contents::order_of_times)
         .test(
             "explicit_times_survive_writeback",
             contents::explicit_times_survive_writeback,

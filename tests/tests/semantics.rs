@@ -82,6 +82,17 @@ const ROWS: &[(&str, &str, Body)] = &[
         differences::fallocate,
     ),
     (
+        "access time",
+        "reading_does_not_change_times",
+        differences::access_time,
+    ),
+    ("`RENAME_WHITEOUT`", "no_whiteouts", differences::whiteout),
+    (
+        "size of directories",
+        "directories_have_no_size",
+        differences::directory_size,
+    ),
+    (
         "`FALLOC_FL_COLLAPSE_RANGE`, `INSERT_RANGE`",
         "ranges_are_not_moved",
         differences::move_ranges,

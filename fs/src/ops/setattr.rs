@@ -28,6 +28,17 @@ pub struct SetAttr {
     pub kill_privileges: bool,
 }
 
+impl SetAttr {
+    /// Whether there is nothing to change.
+    fn is_empty(&self) -> bool {
+        let numbers = [self.mode, self.uid, self.gid];
+        let times = [self.atime, self.mtime, self.ctime];
+        self.size.is_none()
+            && numbers.iter().all(Option::is_none)
+            && times.iter().all(Option::is_none)
+    }
+}
+
 /// The extended attribute that holds the capabilities of a program.
 const CAPABILITY: &[u8] = b"security.capability";
 const S_ISUID: u32 = 0o4000;
@@ -77,7 +88,9 @@ impl Fs {
         }
         let mut set = *set;
         let chowned = set.uid.is_some() || set.gid.is_some();
-        let kill = chowned || (set.size.is_some() && set.kill_privileges);
+        // Of a request for nothing at all only that is meant which the wire does not show:
+        // somebody is about to change the contents in another way than by writing.
+        let kill = chowned || (set.size.is_some() && set.kill_privileges) || set.is_empty();
         let mut privileges_gone = false;
         if kill && set.mode.is_none() {
             let inode = self.namespace().inode(ino)?;

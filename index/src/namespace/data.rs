@@ -86,7 +86,8 @@ impl Namespace {
             inode.stored = inode.stored.saturating_add_signed(commit.stored);
             if let Some((mtime, ctime)) = commit.times {
                 inode.mtime = mtime;
-                inode.ctime = ctime;
+                // A name or an attribute may have changed since.
+                inode.ctime = inode.ctime.max(ctime);
             }
             if inode.nlink > 0 {
                 let delta = Delta {

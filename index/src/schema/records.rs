@@ -15,10 +15,15 @@ pub struct Time {
 }
 
 impl Time {
-    /// Now.
+    /// Now, by the clock from which the kernel takes the times of what it caches: by a finer one,
+    /// a file that is written after another was created could be older.
     #[must_use]
     pub fn now() -> Self {
-        std::time::SystemTime::now().into()
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+        Self {
+            secs: now.tv_sec,
+            nanos: now.tv_nsec as u32,
+        }
     }
 
     fn put(self, out: &mut Vec<u8>) {
@@ -366,14 +371,15 @@ impl Rollup {
         reader.is_empty().then_some(rollup)
     }
 
-    /// Adds a signed difference, never falling below zero.
+    /// Adds a signed difference. Sparse files can have more bytes together than there are numbers
+    /// for; what is added beyond is subtracted again when they go.
     #[must_use]
     pub fn plus(&self, delta: &Delta) -> Self {
         Self {
-            raw: self.raw.saturating_add_signed(delta.raw),
-            stored: self.stored.saturating_add_signed(delta.stored),
-            files: self.files.saturating_add_signed(delta.files),
-            dirs: self.dirs.saturating_add_signed(delta.dirs),
+            raw: self.raw.wrapping_add_signed(delta.raw),
+            stored: self.stored.wrapping_add_signed(delta.stored),
+            files: self.files.wrapping_add_signed(delta.files),
+            dirs: self.dirs.wrapping_add_signed(delta.dirs),
         }
     }
 
@@ -407,10 +413,10 @@ impl Delta {
     #[must_use]
     pub fn negated(&self) -> Self {
         Self {
-            raw: -self.raw,
-            stored: -self.stored,
-            files: -self.files,
-            dirs: -self.dirs,
+            raw: self.raw.wrapping_neg(),
+            stored: self.stored.wrapping_neg(),
+            files: self.files.wrapping_neg(),
+            dirs: self.dirs.wrapping_neg(),
         }
     }
 
@@ -418,10 +424,10 @@ impl Delta {
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         Self {
-            raw: self.raw + other.raw,
-            stored: self.stored + other.stored,
-            files: self.files + other.files,
-            dirs: self.dirs + other.dirs,
+            raw: self.raw.wrapping_add(other.raw),
+            stored: self.stored.wrapping_add(other.stored),
+            files: self.files.wrapping_add(other.files),
+            dirs: self.dirs.wrapping_add(other.dirs),
         }
     }
 }
@@ -508,6 +514,23 @@ mod tests {
         assert_eq!(Phase::Hard(Tried::default()).to_byte(), 3);
         assert_eq!(Phase::from_byte(4), None);
         assert_eq!(Tried::new(64), None);
+    }
+
+    #[test]
+    fn totals_beyond_all_numbers_come_back() {
+        let file = Delta {
+            raw: i64::MAX,
+            files: 1,
+            ..Delta::default()
+        };
+        let empty = Rollup::default();
+        let full = (0..5).fold(empty, |total, _| total.plus(&file));
+        let moved = empty.plus(&full.as_delta());
+        assert_eq!(moved, full);
+        let again = (0..5).fold(full, |total, _| total.plus(&file.negated()));
+        assert_eq!(again, empty);
+        assert_eq!(full.plus(&full.as_delta().negated()), empty);
+        assert_eq!(file.and(&file).and(&file.negated()), file);
     }
 
     #[test]

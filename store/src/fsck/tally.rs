@@ -153,7 +153,8 @@ impl Tally {
                 }
             };
             let mut dir = inode.parent;
-            for _ in 0..4096 {
+            // A circle of directories ends there, too.
+            for _ in 0..=self.inodes.len() {
                 let total = totals.entry(dir).or_default();
                 *total = total.plus(&delta);
                 if dir == ROOT {

@@ -163,13 +163,15 @@ fn a_rewrite_that_would_fill_the_device_is_not_begun() {
         anew: true,
         ..how(&|_| true)
     };
-    // The reserve is 64 MiB at most. What does not fit on any device makes it ask this one again.
-    bench.disk.set_space(68 << 20);
+    // As large as the disk was when the store was opened.
+    let reserve = crate::space::reserve(1 << 50);
+    // What does not fit on any device makes it ask this one again.
+    bench.disk.set_space(reserve + (4 << 20));
     assert!(inner.space.admit(&*inner.backing, 1 << 60).is_err());
     let settled = bench.store.settle(&file, &[], &rewrite).unwrap();
     assert!(settled.stopped);
     assert_eq!(settled.raw, 0);
-    bench.disk.set_space(1 << 30);
+    bench.disk.set_space(reserve + (64 << 20));
     let settled = bench.store.settle(&file, &[], &rewrite).unwrap();
     assert!(!settled.stopped && settled.after >= bytes.len() as u64);
 }

@@ -146,6 +146,40 @@ pub(crate) fn times_of_writes(case: &Case) -> Outcome {
     Ok(())
 }
 
+/// What happens later is not older, whoever takes the time.
+pub(crate) fn order_of_times(case: &Case) -> Outcome {
+    for options in [&[][..], &["-o", "direct_io"][..]] {
+        let fs = case.fs_with(options)?;
+        for round in 0..50 {
+            let (first, second) = (fs.at(&format!("a{round}")), fs.at(&format!("b{round}")));
+            fs::write(&first, b"old")?;
+            fs::write(&second, b"")?;
+            fs::write(&first, b"newer")?;
+            let (first_seen, second_seen) = (fs::metadata(&first)?, fs::metadata(&second)?);
+            ensure!(
+                first_seen.modified()? >= second_seen.modified()?,
+                "{options:?}: written at {:?}, after a file was made at {:?}",
+                first_seen.modified(),
+                second_seen.modified()
+            );
+        }
+        let (name, other) = (fs.at("name"), fs.at("other"));
+        fs::write(&name, b"x")?;
+        let written = fs::metadata(&name)?;
+        // The clock has ticks.
+        while fs::metadata(&name)?.ctime_nsec() == written.ctime_nsec() {
+            if other.exists() {
+                fs::remove_file(&other)?;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+            fs::hard_link(&name, &other)?;
+        }
+        ensure_eq!(fs::metadata(&name)?.mtime_nsec(), written.mtime_nsec());
+        fs.finish()?;
+    }
+    Ok(())
+}
+
 pub(crate) fn direct_io(case: &Case) -> Outcome {
     let mut fs = case.fs()?;
     let path = fs.at("file");
@@ -432,7 +466,20 @@ pub(crate) fn nanosecond_times(case: &Case) -> Outcome {
                 .set_modified(modified),
         )?;
     }
+    let old = fs.at("old");
+    let before_the_epoch = SystemTime::UNIX_EPOCH - Duration::from_millis(1500);
+    File::create(&old)?.set_times(
+        FileTimes::new()
+            .set_accessed(before_the_epoch)
+            .set_modified(before_the_epoch),
+    )?;
     for round in ["before", "after"] {
+        let meta = fs::metadata(&old)?;
+        ensure_eq!(
+            (meta.accessed()?, meta.modified()?),
+            (before_the_epoch, before_the_epoch),
+            "times before the epoch, {round} the remount"
+        );
         for target in [&path, &directory] {
             let meta = fs::metadata(target)?;
             ensure_eq!(meta.mtime(), 4_000_000_000, "mtime {round} the remount");

@@ -203,6 +203,15 @@ pub(crate) fn setid_bits_are_cleared(case: &Case) -> Outcome {
     );
     ensure_eq!(mode(&path)?, 0o777, "after a truncation by another user");
 
+    for way in ["-l 100k", "-n -l 200k", "-p -l 4k", "-z -l 4k"] {
+        chmod(&path, 0o6777)?;
+        ensure!(
+            may(NOBODY, &format!("fallocate {way} \"$F\""), &path)?,
+            "fallocate {way} of a world-writable file fails"
+        );
+        ensure_eq!(mode(&path)?, 0o777, "after fallocate {way} by another user");
+    }
+
     chmod(&path, 0o6777)?;
     chown(&path, Some(OTHER), Some(OTHER + 1))?;
     ensure_eq!(mode(&path)?, 0o777, "after chown");

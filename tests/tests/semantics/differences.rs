@@ -6,7 +6,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use nix::libc;
-use rustix::fs::{AtFlags, CWD, FallocateFlags, StatxFlags, fallocate as allocate, statx};
+use rustix::fs::{
+    AtFlags, CWD, FallocateFlags, RenameFlags, StatxFlags, fallocate as allocate, statx,
+};
 use rustix::io::Errno;
 use shale_tests::{Case, Cmd, Outcome, Rng, ensure, ensure_eq, script, shale};
 
@@ -33,6 +35,39 @@ pub(crate) fn birth_time(case: &Case) -> Outcome {
     let mask = StatxFlags::from_bits_retain(found.stx_mask);
     ensure!(!mask.contains(StatxFlags::BTIME), "a birth time is shown");
     ensure!(mask.contains(StatxFlags::BASIC_STATS), "the rest is not");
+    mount.unmount()
+}
+
+pub(crate) fn access_time(case: &Case) -> Outcome {
+    let mut mount = case.mount("fs", &["-o", "atime"])?;
+    let path = mount.path().join("file");
+    fs::write(&path, b"x")?;
+    let long_ago = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1000);
+    let times = fs::FileTimes::new().set_accessed(long_ago);
+    OpenOptions::new()
+        .write(true)
+        .open(&path)?
+        .set_times(times)?;
+    ensure_eq!(fs::metadata(&path)?.accessed()?, long_ago, "as set");
+    ensure_eq!(fs::read(&path)?, b"x", "contents");
+    ensure_eq!(fs::metadata(&path)?.accessed()?, long_ago, "after a read");
+    mount.unmount()
+}
+
+pub(crate) fn whiteout(case: &Case) -> Outcome {
+    let mut mount = case.mount("fs", &[])?;
+    let (from, to) = (mount.path().join("from"), mount.path().join("to"));
+    fs::write(&from, b"x")?;
+    let renamed = rustix::fs::renameat_with(CWD, &from, CWD, &to, RenameFlags::WHITEOUT);
+    ensure_eq!(renamed.err(), Some(Errno::INVAL), "errno");
+    ensure!(from.exists() && !to.exists(), "it was renamed all the same");
+    mount.unmount()
+}
+
+pub(crate) fn directory_size(case: &Case) -> Outcome {
+    let mut mount = case.mount("fs", &[])?;
+    fs::write(mount.path().join("file"), b"x")?;
+    ensure_eq!(fs::metadata(mount.path())?.len(), 0, "size");
     mount.unmount()
 }
 
