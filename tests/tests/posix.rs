@@ -105,6 +105,10 @@ fn main() -> ExitCode {
             rights::setid_bits_are_cleared,
         )
         .test(
+            "capabilities_are_dropped_by_any_write",
+            rights::capabilities_are_dropped,
+        )
+        .test(
             "setgid_directory_passes_its_group_on",
             rights::setgid_directory,
         )

@@ -40,7 +40,7 @@ impl SetAttr {
 }
 
 /// The extended attribute that holds the capabilities of a program.
-const CAPABILITY: &[u8] = b"security.capability";
+pub(super) const CAPABILITY: &[u8] = b"security.capability";
 const S_ISUID: u32 = 0o4000;
 const S_ISGID: u32 = 0o2000;
 const S_IXGRP: u32 = 0o0010;

@@ -2,7 +2,7 @@
 
 use shale_store::index::AttrChange;
 
-use super::setattr::without_privileges;
+use super::setattr::{CAPABILITY, without_privileges};
 use crate::{Error, Fs, Handle};
 
 impl Fs {
@@ -31,20 +31,24 @@ impl Fs {
         self.counters.written.add(data.len() as u64);
         handle.file.note_written(data.len());
         self.follow_write(&handle.file, offset, data.len() as u64);
-        if kill_privileges {
-            self.kill_privileges(handle.file.ino())?;
+        if kill_privileges || !cached {
+            self.kill_privileges(handle.file.ino(), kill_privileges)?;
         }
         Ok(())
     }
 
-    fn kill_privileges(&self, ino: u64) -> Result<(), Error> {
-        let mode = self.namespace().inode(ino)?.mode;
-        let kept = without_privileges(mode);
-        if kept != mode {
-            let change = AttrChange {
-                mode: Some(kept),
-                ..AttrChange::default()
-            };
+    /// Takes away the capabilities of a program, which nobody keeps alive by writing, and set-id
+    /// bits if they have to go. Before a cached write the kernel has done so.
+    fn kill_privileges(&self, ino: u64, set_ids: bool) -> Result<(), Error> {
+        let mut change = AttrChange::default();
+        if self.namespace().xattr(ino, CAPABILITY)?.is_some() {
+            change.xattrs.push((CAPABILITY.to_vec(), None));
+        }
+        if set_ids {
+            let mode = self.namespace().inode(ino)?.mode;
+            change.mode = Some(without_privileges(mode)).filter(|&kept| kept != mode);
+        }
+        if change.mode.is_some() || !change.xattrs.is_empty() {
             self.store.set_attr(ino, &change)?;
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! Owners, permissions and ACLs.
 
 use std::fs::{self, Permissions};
+use std::io::Write;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 
@@ -240,6 +241,33 @@ pub(crate) fn setid_bits_are_cleared(case: &Case) -> Outcome {
     chown(&directory, Some(OTHER), Some(OTHER))?;
     ensure_eq!(mode(&directory)?, 0o2775, "a directory after chown");
     fs.finish()
+}
+
+/// However a program is written, what it was allowed is gone.
+pub(crate) fn capabilities_are_dropped(case: &Case) -> Outcome {
+    // Version 2, effective, CAP_NET_RAW.
+    let mut value = [0; 20];
+    value[..8].copy_from_slice(&[1, 0, 0, 2, 0, 0x20, 0, 0]);
+    for options in [&[][..], &["-o", "direct_io"][..]] {
+        let fs = case.fs_with(options)?;
+        let path = fs.at("program");
+        fs::write(&path, b"x")?;
+        let name = "security.capability";
+        rustix::fs::setxattr(&path, name, &value, rustix::fs::XattrFlags::empty())?;
+        let length = |path: &Path| rustix::fs::getxattr(path, name, &mut [0u8; 64][..]);
+        ensure_eq!(length(&path)?, 20, "{options:?}: as set");
+        fs::OpenOptions::new()
+            .append(true)
+            .open(&path)?
+            .write_all(b"y")?;
+        ensure_eq!(
+            length(&path).err(),
+            Some(rustix::io::Errno::NODATA),
+            "{options:?}: after a write"
+        );
+        fs.finish()?;
+    }
+    Ok(())
 }
 
 pub(crate) fn setgid_directory(case: &Case) -> Outcome {
