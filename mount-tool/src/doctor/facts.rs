@@ -141,10 +141,17 @@ impl Subject {
         match Store::look(path, &store, mount, &mounts) {
             Ok(store) => Ok(Self::Store(Box::new(store))),
             Err(failure) => match mount {
-                Some(mount) if failure.status == exit::NO_PERMISSION => Ok(Self::Closed(Closed {
-                    mount: Mounted::look(mount, &store),
-                    store,
-                })),
+                Some(mount) if failure.status == exit::NO_PERMISSION => {
+                    match path.symlink_metadata() {
+                        Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
+                            Err(Failure::io("examine", path, &e))
+                        }
+                        _ => Ok(Self::Closed(Closed {
+                            mount: Mounted::look(mount, &store),
+                            store,
+                        })),
+                    }
+                }
                 _ => Err(failure),
             },
         }
