@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 /// Reasons that are logged in a period at most.
-const LOGGED: u64 = 10;
+const LOGGED: u64 = 100;
 const PERIOD: Duration = Duration::from_secs(60);
 
 /// Attributes that were refused.
