@@ -9,7 +9,7 @@ NAME = "netcdf"
 TITLE = "A classic NetCDF file with an unlimited dimension"
 TEXT = (
     "netCDF4-python appends records of four float32 variables (512 x 512 each) to a classic file with 64-bit "
-    "offsets. The library writes them in pieces of 8 KiB."
+    "offsets. The library writes them in pieces of 8 KiB. bindfs gets a quarter of the records."
 )
 DEVICES = ("free",)
 METRICS = {
@@ -22,10 +22,11 @@ SIDE = 512
 
 
 def cases(setting, device):
-    values = setting.wind(setting.size(512, 64, 8)).reshape(-1, len(VARIABLES), SIDE, SIDE)
-    mega = values.nbytes / 1e6
+    whole = setting.wind(setting.size(512, 64, 8)).reshape(-1, len(VARIABLES), SIDE, SIDE)
 
     def measure(place, last):
+        values = whole[: max(1, len(whole) // 4)] if place.peer.name == peers.BINDFS else whole
+        mega = values.nbytes / 1e6
         path = place.at("history.nc")
 
         def write(ready):

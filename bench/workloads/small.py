@@ -5,7 +5,10 @@ from bench.workloads import Metric, per_peer
 
 NAME = "small"
 TITLE = "Writing 8 KiB at a time"
-TEXT = "The same bytes in writes of 8 KiB, which is what the netCDF library does with classic files."
+TEXT = (
+    "The same bytes in writes of 8 KiB, which is what the netCDF library does with classic files. bindfs, "
+    "to which each of them is a request, gets a quarter of the bytes."
+)
 DEVICES = ("free",)
 METRICS = {
     "close": Metric("close", "MB/s"),
@@ -16,9 +19,10 @@ METRICS = {
 
 
 def cases(setting, device):
-    data = files.raw(setting.wind(setting.size(1024, 128, 4)))
+    whole = files.raw(setting.wind(setting.size(1024, 128, 4)))
 
     def measure(place, last):
+        data = whole[: len(whole) // 4] if place.peer.name == peers.BINDFS else whole
         path, mega = place.at("wind.f32"), len(data) / 1e6
         with span() as writing:
             closed = files.write(path, data, 8 << 10)
