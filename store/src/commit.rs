@@ -161,12 +161,14 @@ impl Inner {
     fn flush(&self, file: &Arc<File>, target: u64) {
         let mut state = file.state.lock();
         let failures = state.failure.seq;
-        loop {
+        // What has failed is dirty again, and not to be tried again behind the caller's back.
+        while state.failure.seq == failures && self.check().is_ok() {
             let jobs = freeze_all(file, &mut state, |seq| seq <= target);
             if !jobs.is_empty() {
                 drop(state);
                 self.send(jobs);
                 state = file.state.lock();
+                continue;
             }
             let waiting = state.chunks.iter().any(|(index, chunk)| {
                 let dirty = !chunk.dirty.is_empty() && chunk.dirty_seq <= target;
@@ -177,7 +179,7 @@ impl Inner {
                     && !state.ready.iter().any(|flushed| flushed.index == *index);
                 dirty || moving
             });
-            if !waiting || state.failure.seq != failures || self.check().is_err() {
+            if !waiting {
                 return;
             }
             // Dirty bytes above frozen ones that only wait for a commit.
