@@ -11,8 +11,9 @@ NAME = "files"
 TITLE = "Small files"
 TEXT = (
     "Files of 1 KiB in one directory: created and written; after a remount listed and asked for their attributes; "
-    "deleted. Untar: Python's own library from an archive in memory. Growth: how much longer a file takes, on "
-    "average, when many are created in (or deleted from) one directory, than when few are; 1 is linear."
+    "deleted. Untar: Python's own library from an archive in memory. Growth: how much longer a file takes to be "
+    "created or deleted while its directory has many than while it has few; 1 is linear. Few is the first tenth beyond "
+    "a hundredth, many the last tenth, of one directory that is filled and then emptied, its last files first."
 )
 DEVICES = ("free",)
 METRICS = {
@@ -32,31 +33,43 @@ METRICS = {
 
 def cases(setting, device):
     wide = (peers.EXT4, peers.FORCE3, peers.BINDFS, peers.SHALE)
-    few, many = setting.amount((1000, 100_000), (500, 5_000), (50, 100))
+    many = setting.amount(100_000, 5_000, 100)
     return [
         *per_peer(setting, setting.some(wide, (peers.BINDFS, peers.SHALE)), small(setting), f"{setting.amount(20_000, 2_000, 50)} files"),
-        *per_peer(setting, setting.some((peers.EXT4, peers.SHALE), (peers.SHALE,)), growth(few, many), f"{few} and {many} files"),
+        *per_peer(setting, setting.some((peers.EXT4, peers.SHALE), (peers.SHALE,)), growth(many), f"up to {many} files"),
     ]
 
 
-def fill(directory, count):
-    """Creates files; seconds."""
+def fill(directory, count, windows=()):
+    """Creates files; seconds, or those of each window of their numbers."""
     os.mkdir(directory)
     content = bytes(range(256)) * 4
     names = [os.path.join(directory, f"file{number:06}") for number in range(count)]
-    begun = time.perf_counter()
-    for name in names:
+
+    def create(name):
         descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
         os.write(descriptor, content)
         os.close(descriptor)
-    return time.perf_counter() - begun, names, content
+
+    return timed(create, names, windows), names, content
 
 
-def delete(names):
-    begun = time.perf_counter()
-    for name in names:
-        os.unlink(name)
-    return time.perf_counter() - begun
+def delete(names, windows=()):
+    return timed(os.unlink, names, windows)
+
+
+def timed(work, names, windows):
+    """Seconds of all, or of each window."""
+    clock = time.perf_counter
+    ends = sorted({0, len(names), *(end for window in windows for end in window)})
+    passed = {0: clock()}
+    for first, end in zip(ends, ends[1:]):
+        for name in names[first:end]:
+            work(name)
+        passed[end] = clock()
+    if windows:
+        return [passed[end] - passed[first] for first, end in windows]
+    return passed[len(names)] - passed[0]
 
 
 def small(setting):
@@ -103,21 +116,24 @@ def compare_tree(archive, directory):
                 files.compare(os.path.join(directory, member.name), memoryview(tree.extractfile(member).read()))
 
 
-def growth(few, many):
+def growth(many):
+    tenth, beyond = many // 10, many // 100
+    few_files, many_files = (beyond, beyond + tenth), (many - tenth, many)
+
     def measure(place, last):
-        first, names, _ = fill(place.at("few"), few)
-        first_gone = delete(names)
-        second, names, _ = fill(place.at("many"), many)
-        second_gone = delete(names)
+        (few, more), names, _ = fill(place.at("many"), many, (few_files, many_files))
+        names.reverse()
+        from_the_end = [(many - end, many - first) for first, end in (few_files, many_files)]
+        few_gone, more_gone = delete(names, from_the_end)
         if os.listdir(place.at("many")):
             raise files.Differs("files are left")
         return {
-            "few": few / first,
-            "many": many / second,
-            "growth": (second / many) / (first / few),
-            "delete_few": few / first_gone,
-            "delete_many": many / second_gone,
-            "delete_growth": (second_gone / many) / (first_gone / few),
+            "few": tenth / few,
+            "many": tenth / more,
+            "growth": more / few,
+            "delete_few": tenth / few_gone,
+            "delete_many": tenth / more_gone,
+            "delete_growth": more_gone / few_gone,
         }
 
     return measure

@@ -59,4 +59,4 @@ def cases(setting, device):
             in_child(check)
         return {"close": size / 1e6 / closed, "durable": size / 1e6 / durable, "ratio": size / stored}
 
-    return per_peer(setting, setting.some(peers.CORE), measure)
+    return per_peer(setting, setting.some(peers.on(device, peers.CORE)), measure)

@@ -59,7 +59,7 @@ def cases(setting, device):
 
         return Case(label, peer, measure, key=key)
 
-    here = setting.some(peers.DEFAULTS, (peers.EXT4, peers.SHALE))
+    here = setting.some(peers.on(device, peers.DEFAULTS), (peers.EXT4, peers.SHALE))
     result = []
     for form in (formats.Hdf5("contiguous", None), formats.Hdf5("chunked", {})):
         for peer in here:

@@ -28,7 +28,7 @@ def cases(setting, device):
     few = (peers.EXT4, peers.FORCE3, peers.SHALE)
     result = []
     for share in (50,) if device == "free" else (50, 10) if setting.quick else (100, 50, 10):
-        here = setting.some(few if share == 100 else peers.DEFAULTS, few)
+        here = setting.some(few if share == 100 else peers.on(device, peers.DEFAULTS), few)
         chunks = [data.mixed(share, min(8 << 20, size // 4), rank) for rank in range(4)]
         result += per_peer(setting, here, measure(rows, chunks), f"random-{share}")
     return result

@@ -83,4 +83,4 @@ def cases(setting, device):
             "durable": size / 1e6 / durable,
         }
 
-    return per_peer(setting, setting.some(peers.CORE), measure)
+    return per_peer(setting, setting.some(peers.on(device, peers.CORE)), measure)

@@ -73,4 +73,4 @@ def cases(setting, device):
             "read": size / 2 / 1e6 / read,
         }
 
-    return per_peer(setting, setting.some(peers.CORE), measure)
+    return per_peer(setting, setting.some(peers.on(device, peers.CORE)), measure)
