@@ -16,6 +16,8 @@ mod control;
 #[allow(dead_code)]
 #[path = "../../index/src/engine/group.rs"]
 mod group;
+#[path = "interleavings/packs.rs"]
+mod packs;
 #[allow(dead_code)]
 #[path = "../../store/src/pins.rs"]
 mod pins;
@@ -49,7 +51,22 @@ enum Error {
     Closed(String),
 }
 
+impl From<shale_codec::Error> for Error {
+    fn from(_: shale_codec::Error) -> Self {
+        Self::Refused(libc::EIO)
+    }
+}
+
 impl Error {
+    fn io(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::Io {
+            action,
+            path,
+            source,
+        }
+    }
+
     fn errno(&self) -> i32 {
         match self {
             Self::Refused(errno) => *errno,
@@ -85,14 +102,24 @@ fn main() -> ExitCode {
         .test("what_was_written_before_a_cycle_is_in_it", cycles)
         .test("a_stopped_committer_leaves_nobody_behind", stopping)
         .test("what_a_sync_acknowledges_is_durable", syncs)
+        .test(
+            "frames_appended_before_a_sync_are_durable_and_listed",
+            packs::appended,
+        )
+        .test("frames_of_a_pack_that_failed_are_called_lost", packs::lost)
         .run()
 }
 
 /// Runs a program under many schedules: uniformly random ones, and ones with few but nasty
 /// changes between threads.
 fn explore(program: impl Fn() + Send + Sync + Copy + 'static) -> Outcome {
+    explore_part(1, program)
+}
+
+/// The same with so many times fewer schedules, for programs of many steps.
+fn explore_part(part: usize, program: impl Fn() + Send + Sync + Copy + 'static) -> Outcome {
     let seed = seed()?;
-    let schedules = if is_long() { 500_000 } else { 8_000 };
+    let schedules = if is_long() { 500_000 } else { 8_000 } / part;
     let run =
         |scheduler: Box<dyn Scheduler + Send>| Runner::new(scheduler, Config::new()).run(program);
     let random = run(Box::new(RandomScheduler::new_from_seed(seed, schedules)));

@@ -5,7 +5,6 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use parking_lot::{Condvar, Mutex};
 use shale_backing::failpoint::{Stage, reach};
 use shale_backing::{Access, Backing, BackingFile};
 use shale_codec::parse_header;
@@ -13,6 +12,7 @@ use shale_codec::parse_header;
 use super::format::{DirectoryEntry, HEADER_LEN, PackId, encode_footer, encode_header};
 use crate::Error;
 use crate::pins::{Pin, Pins};
+use crate::sync::{Condvar, Mutex};
 
 /// Frames of a pack at most, which bounds its directory.
 const MAX_FRAMES: usize = 65_536;
