@@ -6,9 +6,9 @@ use std::io::{Read, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use nix::errno::Errno;
-use nix::fcntl::{Flock, FlockArg};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::backend::store_files;
@@ -75,7 +75,10 @@ impl Holder {
 
     /// Returns when the daemon has finished: it holds the lock exclusively as long as it lives.
     pub(crate) fn wait(self) -> Result<Left, Errno> {
-        let lock = self.lock.map(lock_shared).transpose()?;
+        let lock = self.lock;
+        if let Some(lock) = &lock {
+            retry_on_intr(|| flock(lock, FlockOperation::LockShared))?;
+        }
         if let Some(process) = &self.process {
             let most = lock.is_some().then_some(&LAST_MOMENT);
             let _ = poll(&mut [PollFd::new(process, PollFlags::IN)], most);
@@ -91,16 +94,6 @@ impl Holder {
         } else {
             Left::Otherwise
         })
-    }
-}
-
-fn lock_shared(mut lock: File) -> Result<Flock<File>, Errno> {
-    loop {
-        match Flock::lock(lock, FlockArg::LockShared) {
-            Ok(lock) => return Ok(lock),
-            Err((file, Errno::EINTR)) => lock = file,
-            Err((_, e)) => return Err(e),
-        }
     }
 }
 
@@ -159,7 +152,8 @@ mod tests {
     fn the_lock_is_waited_for() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
-        let held = Flock::lock(File::create(&path).unwrap(), FlockArg::LockExclusive).unwrap();
+        let held = File::create(&path).unwrap();
+        flock(&held, FlockOperation::LockExclusive).unwrap();
         let holder = Holder::of(dir.path(), false).unwrap();
         let waiting = std::thread::spawn(move || holder.wait());
         std::thread::sleep(std::time::Duration::from_millis(50));

@@ -6,7 +6,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use nix::fcntl::{Flock, FlockArg};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 use crate::Error;
 
@@ -17,7 +18,7 @@ pub const FILE: &str = "lock";
 /// store was left in order, and still there when it was not.
 #[derive(Debug)]
 pub struct StoreLock {
-    file: Flock<File>,
+    file: File,
     keep_note: AtomicBool,
 }
 
@@ -28,7 +29,7 @@ impl StoreLock {
     /// [`Error::Locked`] when another process has it.
     pub fn take(store: &Path, purpose: &str) -> Result<Self, Error> {
         let path = store.join(FILE);
-        let file = OpenOptions::new()
+        let mut file = OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
@@ -36,22 +37,22 @@ impl StoreLock {
             .mode(0o600)
             .open(&path)
             .map_err(Error::io("open", &path))?;
-        match lock_soon(file, FlockArg::LockExclusiveNonblock) {
-            Ok(mut lock) => {
+        match lock_soon(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {
                 let note = format!("{} {purpose}\n", std::process::id());
                 let write = |file: &mut File| {
                     file.set_len(0)?;
                     file.seek(SeekFrom::Start(0))?;
                     file.write_all(note.as_bytes())
                 };
-                write(&mut lock).map_err(Error::io("write", &path))?;
+                write(&mut file).map_err(Error::io("write", &path))?;
                 Ok(Self {
-                    file: lock,
+                    file,
                     keep_note: AtomicBool::new(false),
                 })
             }
-            Err((file, nix::errno::Errno::EWOULDBLOCK)) => Err(held(store, file)),
-            Err((_, errno)) => Err(Error::io("lock", path)(errno.into())),
+            Err(Errno::WOULDBLOCK) => Err(held(store, file)),
+            Err(errno) => Err(Error::io("lock", path)(errno.into())),
         }
     }
 }
@@ -79,7 +80,7 @@ fn held(store: &Path, mut file: File) -> Error {
 /// Held by those who only read, of whom there may be several; writes nothing.
 #[derive(Debug)]
 pub(crate) struct SharedLock {
-    _file: Flock<File>,
+    _file: File,
 }
 
 impl SharedLock {
@@ -91,25 +92,26 @@ impl SharedLock {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             opened => opened.map_err(Error::io("open", &path))?,
         };
-        match lock_soon(file, FlockArg::LockSharedNonblock) {
-            Ok(file) => Ok(Some(Self { _file: file })),
-            Err((file, nix::errno::Errno::EWOULDBLOCK)) => Err(held(store, file)),
-            Err((_, errno)) => Err(Error::io("lock", path)(errno.into())),
+        match lock_soon(&file, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => Ok(Some(Self { _file: file })),
+            Err(Errno::WOULDBLOCK) => Err(held(store, file)),
+            Err(errno) => Err(Error::io("lock", path)(errno.into())),
         }
     }
 }
 
 /// Takes a lock that is free, or becomes free at once: a daemon that was killed keeps it until
-/// the kernel has taken it apart.
-fn lock_soon(mut file: File, how: FlockArg) -> Result<Flock<File>, (File, nix::errno::Errno)> {
+/// the kernel has taken it apart. A server that is asked for the lock may be interrupted. The
+/// lock ends with the file; to unlock it could fail.
+fn lock_soon(file: &File, how: FlockOperation) -> Result<(), Errno> {
     for _ in 0..GRACE_STEPS {
-        match Flock::lock(file, how) {
-            Err((again, nix::errno::Errno::EWOULDBLOCK)) => file = again,
+        match flock(file, how) {
+            Err(Errno::WOULDBLOCK | Errno::INTR) => {}
             other => return other,
         }
         std::thread::sleep(GRACE_STEP);
     }
-    Flock::lock(file, how)
+    flock(file, how)
 }
 
 /// How long a held lock is waited for.

@@ -69,7 +69,9 @@ pub(crate) fn unmount(mountpoint: &Path) -> Result<(), Failure> {
         ));
     }
     let _waiting = Waiting::for_("waiting until everything is durable".to_owned());
-    let left = holder.wait().map_err(|e| unseen(&mount, e.desc()))?;
+    let left = holder
+        .wait()
+        .map_err(|e| unseen(&mount, &reason(&e.into())))?;
     if left == Left::Otherwise && !dead {
         return Err(Failure::new(
             exit::IO,
