@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::interrupted::again;
 use crate::posix::PackFiles;
 use crate::{Backing, PosixBacking, Striping, pmem};
 
@@ -46,7 +47,9 @@ impl Facts {
     /// What the operating system says.
     pub fn of(root: &Path) -> io::Result<Self> {
         Ok(Self {
-            magic: nix::sys::statfs::statfs(root)?.filesystem_type().0,
+            magic: again(|| Ok(nix::sys::statfs::statfs(root)?))?
+                .filesystem_type()
+                .0,
             is_persistent_memory: pmem::is_persistent_memory(root),
         })
     }

@@ -12,6 +12,7 @@ mod choice;
 pub mod failpoint;
 #[cfg(any(test, feature = "faults"))]
 pub mod faults;
+mod interrupted;
 mod lustre;
 mod mapped;
 mod memory;

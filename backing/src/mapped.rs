@@ -17,6 +17,7 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use parking_lot::RwLock;
 
 use crate::BackingFile;
+use crate::interrupted::again;
 use crate::persist::Flush;
 use crate::posix::read_at;
 
@@ -50,12 +51,7 @@ impl Durable {
 
 /// How files of a directory can be mapped, found out with one of them.
 pub(crate) fn probe(file: &File) -> io::Result<Durable> {
-    fallocate(
-        file,
-        FallocateFlags::empty(),
-        0,
-        SMALL_WINDOW as libc::off_t,
-    )?;
+    take_space(file, 0, SMALL_WINDOW)?;
     let direct = match Flush::of_this_processor() {
         Some(flush) => Durable::ByFlush(flush),
         None => Durable::ByKernel { sync: true },
@@ -111,9 +107,9 @@ impl MappedFile {
         while mapped(&windows) < end {
             let start = mapped(&windows);
             let least = (end - start).next_multiple_of(SMALL_WINDOW);
-            let len = match self.take_space(start, WINDOW.max(least)) {
+            let len = match take_space(&self.file, start, WINDOW.max(least)) {
                 Err(e) if e.raw_os_error() == Some(libc::ENOSPC) => {
-                    self.take_space(start, least)?
+                    take_space(&self.file, start, least)?
                 }
                 other => other?,
             };
@@ -124,20 +120,14 @@ impl MappedFile {
         }
         Ok(())
     }
+}
 
-    fn take_space(&self, start: u64, len: u64) -> io::Result<u64> {
-        let offset = |n: u64| libc::off_t::try_from(n).map_err(|_| Errno::EFBIG);
-        let taken = fallocate(
-            &self.file,
-            FallocateFlags::empty(),
-            offset(start)?,
-            offset(len)?,
-        );
-        match taken {
-            Ok(()) => Ok(len),
-            Err(e) => Err(e.into()),
-        }
-    }
+/// Makes a file longer by what is then certainly there; returns the length of that.
+fn take_space(file: &File, start: u64, len: u64) -> io::Result<u64> {
+    let offset = |n: u64| libc::off_t::try_from(n).map_err(|_| Errno::EFBIG);
+    let (at, size) = (offset(start)?, offset(len)?);
+    again(|| Ok(fallocate(file, FallocateFlags::empty(), at, size)?))?;
+    Ok(len)
 }
 
 impl BackingFile for MappedFile {
@@ -279,19 +269,21 @@ impl Window {
         if !self.dirty.swap(false, Ordering::AcqRel) {
             return Ok(());
         }
-        // SAFETY: the whole mapping.
-        let done = unsafe {
-            libc::msync(
-                self.address.as_ptr().cast(),
-                self.len as usize,
-                libc::MS_SYNC,
-            )
-        };
-        if done == 0 {
-            Ok(())
-        } else {
-            Err(io::Error::last_os_error())
-        }
+        again(|| {
+            // SAFETY: the whole mapping.
+            let done = unsafe {
+                libc::msync(
+                    self.address.as_ptr().cast(),
+                    self.len as usize,
+                    libc::MS_SYNC,
+                )
+            };
+            if done == 0 {
+                Ok(())
+            } else {
+                Err(io::Error::last_os_error())
+            }
+        })
     }
 }
 

@@ -11,6 +11,7 @@ use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, OFlag, PosixFadviseAdvice, fallocate, open, posix_fadvise};
 use nix::sys::stat::Mode;
 
+use crate::interrupted::{again, take_away_again};
 use crate::mapped::{Durable, MappedFile};
 use crate::{Access, Backing, BackingFile, Entry, Space, Striping, writeout};
 
@@ -121,15 +122,18 @@ impl Backing for PosixBacking {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        std::fs::rename(self.resolve(from)?, self.resolve(to)?)
+        let (from, to) = (self.resolve(from)?, self.resolve(to)?);
+        take_away_again(|| std::fs::rename(&from, &to))
     }
 
     fn remove_file(&self, path: &Path) -> io::Result<()> {
-        std::fs::remove_file(self.resolve(path)?)
+        let path = self.resolve(path)?;
+        take_away_again(|| std::fs::remove_file(&path))
     }
 
     fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
-        match std::fs::remove_dir_all(self.resolve(path)?) {
+        let path = self.resolve(path)?;
+        match again(|| std::fs::remove_dir_all(&path)) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
             other => other,
         }
@@ -138,10 +142,12 @@ impl Backing for PosixBacking {
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {
         let full = self.resolve(path)?;
         let exists = full.is_dir();
-        std::fs::DirBuilder::new()
-            .recursive(true)
-            .mode(DIR_MODE)
-            .create(&full)?;
+        again(|| {
+            std::fs::DirBuilder::new()
+                .recursive(true)
+                .mode(DIR_MODE)
+                .create(&full)
+        })?;
         if let PackFiles::Striped(striping) = self.packs
             && !exists
             && path.starts_with("packs")
@@ -153,21 +159,8 @@ impl Backing for PosixBacking {
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
-        let mut entries = Vec::new();
-        for entry in std::fs::read_dir(self.resolve(path)?)? {
-            let entry = entry?;
-            let metadata = match entry.metadata() {
-                Ok(metadata) => metadata,
-                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
-                Err(e) => return Err(e),
-            };
-            entries.push(Entry {
-                name: entry.file_name().into(),
-                is_dir: metadata.is_dir(),
-                len: if metadata.is_dir() { 0 } else { metadata.len() },
-            });
-        }
-        Ok(entries)
+        let path = self.resolve(path)?;
+        again(|| list(&path))
     }
 
     fn sync_dir(&self, path: &Path) -> io::Result<()> {
@@ -175,7 +168,7 @@ impl Backing for PosixBacking {
     }
 
     fn space(&self) -> io::Result<Space> {
-        let stat = nix::sys::statvfs::statvfs(self.anchor())?;
+        let stat = again(|| Ok(nix::sys::statvfs::statvfs(self.anchor())?))?;
         let unit = stat.fragment_size();
         Ok(Space {
             total: stat.blocks() * unit,
@@ -202,6 +195,24 @@ impl Backing for PosixBacking {
             .as_ref()
             .map_or(&self.root, |anchor| &anchor.path)
     }
+}
+
+fn list(path: &Path) -> io::Result<Vec<Entry>> {
+    let mut entries = Vec::new();
+    for entry in std::fs::read_dir(path)? {
+        let entry = entry?;
+        let metadata = match entry.metadata() {
+            Ok(metadata) => metadata,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+            Err(e) => return Err(e),
+        };
+        entries.push(Entry {
+            name: entry.file_name().into(),
+            is_dir: metadata.is_dir(),
+            len: if metadata.is_dir() { 0 } else { metadata.len() },
+        });
+    }
+    Ok(entries)
 }
 
 /// Reads until the buffer is full or the file ends.
@@ -257,7 +268,7 @@ impl BackingFile for PosixFile {
     }
 
     fn len(&self) -> io::Result<u64> {
-        Ok(self.file.metadata()?.len())
+        Ok(again(|| self.file.metadata())?.len())
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
@@ -266,10 +277,12 @@ impl BackingFile for PosixFile {
 
     fn reserve(&self, len: u64) -> io::Result<()> {
         let len = libc::off_t::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
-        match fallocate(&self.file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, len) {
-            Ok(()) | Err(Errno::EOPNOTSUPP | Errno::ENOSYS) => Ok(()),
-            Err(e) => Err(e.into()),
-        }
+        again(
+            || match fallocate(&self.file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, len) {
+                Ok(()) | Err(Errno::EOPNOTSUPP | Errno::ENOSYS) => Ok(()),
+                Err(e) => Err(e.into()),
+            },
+        )
     }
 }
 

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use shale_tests::{
-    Case, Context, Failure, LoopFs, Mount, Need, Outcome, Rng, Suite, Writer, alive, ensure,
-    ensure_eq, note, rounds, seed, shale, tally,
+    Case, Cmd, Context, Failure, LoopFs, Mount, Need, Outcome, Rng, Suite, Writer, alive, ensure,
+    ensure_eq, note, rounds, script, seed, shale, tally,
 };
 
 const MIB: usize = 1 << 20;
@@ -21,6 +21,7 @@ const WRITERS: u64 = 3;
 fn main() -> ExitCode {
     Suite::new("sick")
         .need(Need::Shale)
+        .need(Need::Command("cc"))
         .limit(Duration::from_secs(300))
         .test(
             "a_store_out_of_sight_is_still_the_store",
@@ -38,6 +39,11 @@ fn main() -> ExitCode {
         .test(
             "very_many_who_wait_for_a_device_hold_up_nobody_else",
             very_many_who_wait,
+        )
+        .test("interrupted_and_short_transfers_are_finished", interrupted)
+        .test(
+            "interrupted_and_short_transfers_of_mapped_packs_are_finished",
+            interrupted_mapped,
         )
         .run()
 }
@@ -346,4 +352,137 @@ fn very_many_who_wait(case: &Case) -> Outcome {
     check(&kept, "after a remount")?;
     mount.unmount()?;
     mount.fsck_is_clean()
+}
+
+fn interrupted(case: &Case) -> Outcome {
+    let calls = [
+        "pread64",
+        "pwrite64",
+        "write",
+        "fsync",
+        "fdatasync",
+        "open64",
+        "ftruncate64",
+        "fallocate",
+        "rename",
+        "unlink",
+        "opendir",
+        "statvfs",
+    ];
+    live_interrupted(case, &[], &calls)
+}
+
+fn interrupted_mapped(case: &Case) -> Outcome {
+    let calls = ["pread64", "pwrite64", "fdatasync", "fallocate", "msync"];
+    live_interrupted(case, &["--backing", "pmem"], &calls)
+}
+
+/// A daemon of which many calls to the file system of its store are interrupted, and every
+/// transfer is cut in half, from its beginning to its end: nobody notices.
+fn live_interrupted(case: &Case, options: &[&str], calls: &[&str]) -> Outcome {
+    let library = case.work().join("interrupt.so");
+    Cmd::new("cc")
+        .args(["-O1", "-Wall", "-shared", "-fPIC", "-o"])
+        .arg(&library)
+        .arg(script("interrupt.c"))
+        .ok()?;
+    let options = [&["--memory", "32M", "-o", "settle=off"], options].concat();
+    let mut mount = case.mount("fs", &options)?;
+    mount.unmount()?;
+    let mut rng = Rng::new(15);
+    let mut kept = BTreeMap::new();
+    let mut totals: BTreeMap<String, [u64; 2]> = BTreeMap::new();
+    // The second session finds what the first one has left.
+    for session in 0..2 {
+        let report = case.work().join(format!("interrupted-{session}"));
+        let command = shale()
+            .env("LD_PRELOAD", &library)
+            .env("SHALE_INTERRUPTED", &report);
+        let mut served = mount.serve(command)?;
+        ensure!(
+            served.is_running()?,
+            "no mount with interrupted calls\n{}",
+            mount.log_tail()
+        );
+        check(&kept, "in the next session")?;
+        work_on(&mount, session, &mut kept, &mut rng)
+            .doing(format!("session {session}\n{}\n", mount.log_tail()))?;
+        shale().arg("unmount").arg(mount.path()).ok()?;
+        let status = served
+            .end(Duration::from_secs(60))?
+            .doing("waiting for the daemon to end")?;
+        ensure!(status.success(), "{status}\n{}", mount.log_tail());
+        for line in fs::read_to_string(&report)?.lines() {
+            let words: Vec<&str> = line.split(' ').collect();
+            let [name, interrupted, cut] = words[..] else {
+                return Err(Failure::new(format!("what was interrupted? {line}")));
+            };
+            let total = totals.entry(name.to_owned()).or_default();
+            *total = [
+                total[0] + interrupted.parse::<u64>()?,
+                total[1] + cut.parse::<u64>()?,
+            ];
+        }
+        mount.fsck_is_clean()?;
+    }
+    let shown: Vec<String> = totals
+        .iter()
+        .map(|(name, [interrupted, cut])| format!("{name} {interrupted} ({cut} cut)"))
+        .collect();
+    note(format!("interrupted: {}", shown.join(", ")));
+    for call in calls {
+        let [interrupted, cut] = totals.get(*call).copied().unwrap_or_default();
+        ensure!(interrupted > 0, "{call} was never interrupted");
+        let transfers = ["pread64", "pwrite64"].contains(call);
+        ensure!(cut > 0 || !transfers, "{call} was never cut short");
+    }
+    let log = mount.log_text();
+    let complaint = log.lines().find(|line| {
+        let expected = line.contains("is not persistent memory");
+        (line.contains("WARN") || line.contains("ERROR") || line.contains("panicked")) && !expected
+    });
+    ensure!(complaint.is_none(), "a complaint: {complaint:?}");
+    mount.start()?;
+    check(&kept, "after everything")?;
+    mount.unmount()
+}
+
+/// Some of everything that makes the daemon use its store.
+fn work_on(
+    mount: &Mount,
+    session: u64,
+    kept: &mut BTreeMap<PathBuf, Vec<u8>>,
+    rng: &mut Rng,
+) -> Outcome {
+    let top = mount.path();
+    kept.extend(durable_files(top, &format!("s{session}"), 6, rng)?);
+    let path = |number: u64| top.join(format!("s{session}-{number}"));
+    let renamed = top.join(format!("s{session}-renamed"));
+    fs::rename(path(0), &renamed)?;
+    let bytes = kept.remove(&path(0)).doing("the first file")?;
+    kept.insert(renamed, bytes);
+    fs::remove_file(path(1))?;
+    kept.remove(&path(1));
+    let piece = rng.bytes(100_000);
+    let file = File::options().write(true).open(path(2))?;
+    file.write_all_at(&piece, 300_000)?;
+    file.set_len(500_000)?;
+    file.sync_all()?;
+    // What is open for writing does not settle.
+    drop(file);
+    let changed = kept.get_mut(&path(2)).doing("the third file")?;
+    changed[300_000..400_000].copy_from_slice(&piece);
+    changed.truncate(500_000);
+    let words = "words that become smaller when they settle\n".repeat(40_000);
+    let text = top.join(format!("s{session}-text"));
+    fs::write(&text, &words)?;
+    kept.insert(text, words.into_bytes());
+    File::open(top)?.sync_all()?;
+    shale().args(["settle", "--wait"]).arg(top).ok()?;
+    shale()
+        .args(["gc", "--wait", "--live", "99"])
+        .arg(top)
+        .ok()?;
+    rustix::fs::statvfs(top)?;
+    check(kept, "after the work")
 }

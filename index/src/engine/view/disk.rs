@@ -9,6 +9,7 @@
 //! | `large` | xxh3 of the key, version, number (big-endian: 8, 8, 4 bytes) | 4 KiB of a large value |
 //! | `meta` | `id`, `complete`, `format` | little-endian: which instance this is; the version up to which it has everything; 1 |
 
+use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -36,7 +37,7 @@ const BATCH: usize = 16 << 10;
 const SLED_SEGMENT: usize = 512 << 10;
 /// A sled that takes longer than this to open is given up.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(120);
-/// How long to wait for an instance of this process to let go of its files.
+/// How long to try again, until an instance of this process has let go of its files.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Where an instance lives, relative to the store.
@@ -99,9 +100,11 @@ impl Disk {
                         .mode(sled::Mode::LowSpace)
                         .flush_every_ms(None);
                     match config.open() {
-                        // sled's threads let go of a closed instance a little late.
+                        // sled's threads let go of a closed instance a little late, and it does
+                        // not try again itself what was interrupted.
                         Err(sled::Error::Io(e))
-                            if e.to_string().contains("could not acquire lock")
+                            if (e.kind() == ErrorKind::Interrupted
+                                || e.to_string().contains("could not acquire lock"))
                                 && since.elapsed() < LOCK_TIMEOUT =>
                         {
                             std::thread::sleep(Duration::from_millis(5));
