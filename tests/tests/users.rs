@@ -1,7 +1,8 @@
 //! Ordinary users: mounts of their own through fusermount3.
 
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, PermissionsExt, chown, symlink};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -24,6 +25,10 @@ fn main() -> ExitCode {
         .test(
             "deleted_bytes_are_not_found_in_holes_or_new_files",
             leftovers,
+        )
+        .test(
+            "everything_in_a_store_is_for_the_daemon_alone",
+            private_store,
         )
         .run()
 }
@@ -232,4 +237,152 @@ fn leftovers(case: &Case) -> Outcome {
     }
     mount.unmount()?;
     mount.fsck_is_clean()
+}
+
+/// With a umask that takes nothing away, and also in a directory that the administrator has left
+/// open to all.
+fn private_store(case: &Case) -> Outcome {
+    nix::sys::stat::umask(nix::sys::stat::Mode::empty());
+    fs::set_permissions(case.work(), fs::Permissions::from_mode(0o755))?;
+    for (name, options) in [("made", &[][..]), ("open", &["--backing", "pmem"])] {
+        let (store, top) = (case.work().join(name), case.dir(&format!("{name}.fs"))?);
+        if name == "open" {
+            fs::create_dir(&store)?;
+            fs::set_permissions(&store, fs::Permissions::from_mode(0o755))?;
+        }
+        let socket = case.work().join(format!("{name}.sock"));
+        // Without a log elsewhere, it is in the store.
+        let mount = || {
+            shale()
+                .args(["mount", "--memory", "32M", "-o", "settle=off", "--metrics"])
+                .arg(format!("unix:{}", socket.display()))
+                .args(options)
+                .args([&store, &top])
+                .ok()
+        };
+        mount()?;
+        busy(&top)?;
+        let mode = fs::metadata(&socket)?.mode() & 0o777;
+        ensure_eq!(mode, 0o600, "the socket of the metrics");
+        is_private(case, &store, "while mounted")?;
+        shale().arg("unmount").arg(&top).ok()?;
+        is_private(case, &store, "when unmounted")?;
+        mount()?;
+        shale()
+            .args(["gc", "--wait", "--live", "99"])
+            .arg(&top)
+            .ok()?;
+        is_private(case, &store, "in the next session")?;
+        shale().arg("unmount").arg(&top).ok()?;
+        // The index is made anew from the packs.
+        fs::remove_dir_all(store.join("index"))?;
+        let rebuilt = shale().args(["fsck", "--rebuild"]).arg(&store).run()?;
+        ensure_eq!(rebuilt.status.code(), Some(1), "{}", rebuilt.describe());
+        is_private(case, &store, "after a rebuild")?;
+        mount()?;
+        is_private(case, &store, "in a session after a rebuild")?;
+        shale().arg("unmount").arg(&top).ok()?;
+    }
+    Ok(())
+}
+
+/// Has every kind of file made in a store.
+fn busy(top: &Path) -> Outcome {
+    for number in 0..40 {
+        let path = top.join(format!("file{number}"));
+        let file = File::create_new(&path)?;
+        file.write_all_at(&vec![number; 300_000], 0)?;
+        file.sync_all()?;
+        ensure_eq!(
+            file.metadata()?.mode() & 0o777,
+            0o666,
+            "a file of the mount"
+        );
+        if number % 2 == 0 {
+            fs::remove_file(&path)?;
+        }
+    }
+    shale().args(["settle", "--wait"]).arg(top).ok()?;
+    shale()
+        .args(["gc", "--wait", "--live", "99"])
+        .arg(top)
+        .ok()?;
+    // What makes no sense is logged.
+    let refused = Cmd::new("setfattr")
+        .args(["-n", "user.shale.codec", "-v", "nonsense"])
+        .arg(top)
+        .run()?;
+    ensure!(!refused.status.success(), "{}", refused.describe());
+    Ok(())
+}
+
+/// Everything at and below a directory.
+fn all_below(path: &Path, found: &mut Vec<PathBuf>) -> Outcome {
+    found.push(path.to_owned());
+    if path.is_dir() {
+        for entry in fs::read_dir(path)? {
+            all_below(&entry?.path(), found)?;
+        }
+    }
+    Ok(())
+}
+
+fn is_private(case: &Case, store: &Path, when: &str) -> Outcome {
+    let mut all = Vec::new();
+    all_below(store, &mut all)?;
+    // What a rebuild leaves to the next mount is a snapshot.
+    let index = if when == "after a rebuild" {
+        "index/snapshot"
+    } else {
+        "index/sled/"
+    };
+    for part in [
+        "superblock",
+        "lock",
+        "shale.log",
+        "packs/",
+        "/catalog",
+        index,
+    ] {
+        ensure!(
+            all.iter().any(|path| path.to_string_lossy().contains(part)),
+            "{when}: there is no {part} to look at in {all:?}"
+        );
+    }
+    let mut list = String::new();
+    for path in &all {
+        let metadata = fs::symlink_metadata(path)?;
+        let wanted = match (metadata.is_dir(), path == store) {
+            // As it was found.
+            (true, true) if store.ends_with("open") => 0o755,
+            (true, _) => 0o700,
+            (false, _) => 0o600,
+        };
+        ensure_eq!(
+            metadata.mode() & 0o7777,
+            wanted,
+            "{when}: {}",
+            path.display()
+        );
+        ensure_eq!(metadata.uid(), 0, "{when}: owner of {}", path.display());
+        if path != store || wanted == 0o700 {
+            list += &format!("{}\n", path.display());
+        }
+    }
+    let listed = case.work().join("list");
+    fs::write(&listed, &list)?;
+    let reached = |user| {
+        Cmd::shell(
+            "while read -r path; do
+                 if [ -d \"$path\" ]; then ls \"$path\"; else cat \"$path\"; fi > /dev/null 2>&1 &&
+                     echo \"$path\" || true
+             done < $LIST",
+        )
+        .env("LIST", &listed)
+        .user(user, user)
+        .ok()
+    };
+    ensure_eq!(reached(NOBODY)?, "", "{when}: what another user reads");
+    ensure_eq!(reached(0)?, list, "{when}: what root reads");
+    Ok(())
 }
