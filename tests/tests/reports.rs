@@ -550,19 +550,20 @@ fn operator(case: &Case) -> Outcome {
         report(&dir.join("busy.dat"), "live").is_err(),
         "files have it too"
     );
-    let attribute = "user.shale.stat.live";
-    let getfattr = || {
-        Cmd::new("getfattr")
-            .args(["-n", attribute])
-            .arg(mount.path())
-    };
-    getfattr().ok()?;
-    let refused = getfattr().user(4242, 4242).run()?;
-    ensure!(
-        !refused.status.success() && refused.stderr.contains("not permitted"),
-        "{}",
-        refused.describe()
-    );
+    for what in ["live", "gc", "garbage", "frames_read", "bytes_read"] {
+        let getfattr = || {
+            Cmd::new("getfattr")
+                .args(["-n", &format!("user.shale.stat.{what}")])
+                .arg(mount.path())
+        };
+        getfattr().ok()?;
+        let refused = getfattr().user(4242, 4242).run()?;
+        ensure!(
+            !refused.status.success() && refused.stderr.contains("not permitted"),
+            "{}",
+            refused.describe()
+        );
+    }
     drop(file);
     mount.unmount()
 }
