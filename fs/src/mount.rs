@@ -87,7 +87,7 @@ pub fn mount(options: &MountOptions) -> Result<Mounted, Error> {
     let started = start(Arc::clone(&fs), options);
     match started {
         Ok((session, settler)) => Ok(Mounted {
-            metrics: listening.and_then(|bound| serve_metrics(bound, &fs)),
+            metrics: listening.and_then(|bound| serve_metrics(bound, &options.metrics_users, &fs)),
             fs,
             mountpoint: options.mountpoint.clone(),
             session,
@@ -101,8 +101,8 @@ pub fn mount(options: &MountOptions) -> Result<Mounted, Error> {
 }
 
 /// Not being able to count aloud is no reason not to mount.
-fn serve_metrics(bound: Bound, fs: &Arc<Fs>) -> Option<Server> {
-    Server::start(bound, Arc::clone(fs))
+fn serve_metrics(bound: Bound, users: &[u32], fs: &Arc<Fs>) -> Option<Server> {
+    Server::start(bound, users, Arc::clone(fs))
         .inspect_err(|e| tracing::warn!("metrics will not be served: {e}"))
         .ok()
 }

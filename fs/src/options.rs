@@ -1,6 +1,6 @@
 //! What a mount can be asked for: `-o` options as mount(8) passes them, sizes and their ranges.
 //!
-//! Pure but for [`Defaults::of_this_machine`]. Options arrive in three steps: text becomes
+//! Pure but for [`Defaults::of_this_machine`] and the names of users. Options arrive in three steps: text becomes
 //! [`Requested`] (everything optional, the last word wins), command-line flags are laid over it
 //! with [`Requested::set`], and [`Requested::resolve`] fills in the [`Defaults`].
 
@@ -58,6 +58,8 @@ pub struct MountOptions {
     pub settling: Settling,
     /// Where metrics are served.
     pub metrics: Option<Address>,
+    /// Who may see them on a port besides root and the user of the daemon.
+    pub metrics_users: Vec<u32>,
     /// No changes through this mount.
     pub read_only: bool,
     /// Users other than the one who mounts may use it.
@@ -163,6 +165,8 @@ pub struct Requested {
     pub settle_workers: Option<usize>,
     /// `metrics=unix:/PATH`, `metrics=127.0.0.1:PORT`
     pub metrics: Option<Address>,
+    /// `metrics_users=NAME+NUMBER+...`
+    pub metrics_users: Option<Vec<u32>>,
     /// `log=FILE`
     pub log: Option<PathBuf>,
     /// `ro` or `rw`
@@ -245,6 +249,7 @@ impl Requested {
             "settle_rate" => self.settle_rate = Some(parse_settle_rate(value)?),
             "settle_workers" => self.settle_workers = Some(parse_workers(value)?),
             "metrics" => self.metrics = Some(value.parse().map_err(OptionError)?),
+            "metrics_users" => self.metrics_users = Some(parse_users(value)?),
             "log" if value.is_empty() => {
                 return Err(OptionError(
                     "log needs the name of a file: log=FILE".to_owned(),
@@ -278,7 +283,7 @@ impl Requested {
             "async" => self.sync = Some(false),
             "dirsync" => self.dirsync = true,
             "memory" | "workers" | "chunk" | "log" | "settle" | "settle_rate"
-            | "settle_workers" | "metrics" => return needs_value(name),
+            | "settle_workers" | "metrics" | "metrics_users" => return needs_value(name),
             _ if device::NAMES.contains(&name) => return needs_value(name),
             "remount" => {
                 return Err(OptionError(
@@ -289,6 +294,23 @@ impl Requested {
             _ => return Ok(handed_down(name)),
         }
         Ok(true)
+    }
+
+    /// Whether what was asked for goes together.
+    ///
+    /// # Errors
+    /// An option that would have no effect.
+    pub fn check(&self) -> Result<(), OptionError> {
+        match (&self.metrics_users, &self.metrics) {
+            (None, _) | (Some(_), Some(Address::Loopback(_))) => Ok(()),
+            (Some(_), None) => Err(OptionError(
+                "metrics_users needs a port: metrics=127.0.0.1:PORT".to_owned(),
+            )),
+            (Some(_), Some(Address::Unix(path))) => Err(OptionError(format!(
+                "metrics_users is for a port; permissions say who may open {}",
+                path.display()
+            ))),
+        }
     }
 
     /// Fills in the defaults.
@@ -320,6 +342,7 @@ impl Requested {
                 workers: self.settle_workers.unwrap_or(1),
             },
             metrics: self.metrics.clone(),
+            metrics_users: self.metrics_users.clone().unwrap_or_default(),
             read_only: self.read_only.unwrap_or(false),
             allow_other: self.allow_other || defaults.root,
             direct_io: self.direct_io,
@@ -414,6 +437,27 @@ pub fn parse_chunk(text: &str) -> Result<u32, OptionError> {
             "chunk '{text}' is not a power of two; {WANTED}"
         ))),
     }
+}
+
+/// Parses users, by name or number.
+///
+/// # Errors
+/// A name that nobody has.
+pub fn parse_users(text: &str) -> Result<Vec<u32>, OptionError> {
+    text.split('+')
+        .map(|user| {
+            if let Ok(number) = user.parse() {
+                return Ok(number);
+            }
+            match nix::unistd::User::from_name(user) {
+                Ok(Some(found)) => Ok(found.uid.as_raw()),
+                _ => Err(OptionError(format!(
+                    "metrics_users: there is no user '{user}'; give names or numbers, for \
+                     example metrics_users=prometheus+1001"
+                ))),
+            }
+        })
+        .collect()
 }
 
 /// Parses a number of workers.
@@ -601,6 +645,28 @@ mod tests {
             Some(Path::new("/var/log/shale.log"))
         );
         assert!(refused("log=").contains("log=FILE"));
+    }
+
+    #[test]
+    fn users_have_names_or_numbers() {
+        let options = resolve("metrics=127.0.0.1:1,metrics_users=root+1001", &ROOT);
+        assert_eq!(options.metrics_users, [0, 1001]);
+        assert!(
+            resolve("metrics=127.0.0.1:1", &ROOT)
+                .metrics_users
+                .is_empty()
+        );
+        for nobody in ["no such user", "", "root+", "-1", "4294967296", "a\0b"] {
+            let message = refused(&format!("metrics_users={nobody}"));
+            assert!(message.contains("there is no user"), "{message}");
+        }
+        for (list, word) in [
+            ("metrics_users=0", "needs a port"),
+            ("metrics_users=0,metrics=unix:/m", "permissions"),
+        ] {
+            let error = Requested::parse(list).unwrap().check().unwrap_err();
+            assert!(error.to_string().contains(word), "{error}");
+        }
     }
 
     #[test]

@@ -114,6 +114,8 @@ Mount options (-o):
   memory=SIZE, workers=N, chunk=SIZE, backing=DEVICE,
   metrics=ADDRESS, log=FILE, ro, rw
                    as the options above
+  metrics_users=USER+...
+                   who may read metrics on a port besides root and who mounts
   stripe_count=N   on Lustre, storage targets of a pack (default 1), or all, or keep
   stripe_size=SIZE on Lustre, bytes before the next target's turn (default 4M)
   settle=SECONDS   settle files that have not changed for this time (default 10), or off

@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         .test("totals_of_directories_are_exact_after_a_kill", totals)
         .test("metrics_move_with_the_work", metrics)
         .test("metrics_stay_on_this_machine", loopback)
+        .test("metrics_on_a_port_are_for_those_who_may", authorised)
         .test("a_socket_is_private_and_leaves_with_the_mount", socket)
         .test("hostile_scrapers_disturb_nobody", hostile)
         .test("live_figures_are_for_the_operator", operator)
@@ -474,6 +475,71 @@ fn loopback(case: &Case) -> Outcome {
         TcpStream::connect(("127.0.0.1", port)).is_err(),
         "somebody still listens"
     );
+    Ok(())
+}
+
+/// What users get who ask for the metrics on a port, by either protocol.
+fn authorised(case: &Case) -> Outcome {
+    const LISTED: u32 = 4242;
+    const OTHER: u32 = 4243;
+    let ask = "import socket, sys\n\
+        with socket.socket(getattr(socket, sys.argv[1])) as s:\n\
+        \x20   s.connect((sys.argv[2], int(sys.argv[3])))\n\
+        \x20   s.sendall(b'GET /metrics HTTP/1.1\\r\\n\\r\\n')\n\
+        \x20   print(b''.join(iter(lambda: s.recv(65536), b'')).decode())\n";
+    let six = std::net::TcpListener::bind("[::1]:0").is_ok();
+    for (host, clients) in [
+        (
+            "127.0.0.1",
+            &[("AF_INET", "127.0.0.1"), ("AF_INET6", "::ffff:127.0.0.1")][..],
+        ),
+        ("[::1]", &[("AF_INET6", "::1")]),
+    ] {
+        if !six && host == "[::1]" {
+            continue;
+        }
+        let port = std::net::TcpListener::bind(format!("{host}:0"))?
+            .local_addr()?
+            .port();
+        let options = format!("metrics={host}:{port},metrics_users=nobody+{LISTED}");
+        let name = if host == "[::1]" { "six" } else { "four" };
+        let mut mount = case.mount(name, &["-o", &options])?;
+        for (family, address) in clients {
+            if !six && *family == "AF_INET6" {
+                continue;
+            }
+            for (user, status) in [(0, "200 OK"), (LISTED, "200 OK"), (OTHER, "403 Forbidden")] {
+                let answer = Cmd::new("python3")
+                    .args(["-c", ask, family, address, &port.to_string()])
+                    .user(user, user)
+                    .ok()?;
+                ensure!(
+                    answer.starts_with(&format!("HTTP/1.1 {status}\r\n")),
+                    "user {user}, {family}: {answer}"
+                );
+                ensure_eq!(answer.contains("shale_"), status == "200 OK", "{answer}");
+            }
+        }
+        mount.unmount()?;
+    }
+    let (store, at) = (case.work().join("store"), case.dir("at")?);
+    for options in [
+        "metrics=127.0.0.1:9460,metrics_users=nosuchuser",
+        "metrics=unix:/run/shale.sock,metrics_users=0",
+        "metrics_users=0",
+    ] {
+        let refused = shale()
+            .args(["mount", "-o", options])
+            .args([&store, &at])
+            .run()?
+            .status_is(1)?;
+        ensure_eq!(refused.stderr.lines().count(), 1, "{}", refused.stderr);
+        ensure!(
+            refused.stderr.contains("metrics_users"),
+            "{}",
+            refused.stderr
+        );
+    }
     Ok(())
 }
 

@@ -18,12 +18,19 @@ enum Wish {
     Refused(&'static str, &'static str),
 }
 
-/// Serves one connection; `body` makes the metrics.
+/// Serves one connection; `body` makes the metrics, for `users` alone.
 pub(super) fn serve(
     stream: &mut dyn Stream,
+    users: &[u32],
     body: impl FnOnce() -> Option<String>,
 ) -> io::Result<()> {
+    // Now, while the other end is certainly there: it may close what it writes to.
+    let allowed = stream.is_from(users)?;
     let wish = match read_head(stream)? {
+        Some(_) if !allowed => Wish::Refused(
+            "403 Forbidden",
+            "metrics are for root, the user of the daemon and those that -o metrics_users names\n",
+        ),
         Some(head) => understand(&head),
         None => Wish::Refused(
             "431 Request Header Fields Too Large",
@@ -140,6 +147,7 @@ mod tests {
     use super::*;
 
     struct Fake {
+        user: u32,
         request: io::Cursor<Vec<u8>>,
         answer: Vec<u8>,
     }
@@ -169,14 +177,23 @@ mod tests {
             assert!(!timeout.is_zero());
             Ok(())
         }
+
+        fn is_from(&self, users: &[u32]) -> io::Result<bool> {
+            Ok(users.contains(&self.user))
+        }
     }
 
     fn answer(request: &[u8]) -> String {
+        answer_to(7, request)
+    }
+
+    fn answer_to(user: u32, request: &[u8]) -> String {
         let mut fake = Fake {
+            user,
             request: io::Cursor::new(request.to_vec()),
             answer: Vec::new(),
         };
-        serve(&mut fake, || Some("up 1\n".to_owned())).unwrap();
+        serve(&mut fake, &[0, 7], || Some("up 1\n".to_owned())).unwrap();
         String::from_utf8(fake.answer).unwrap()
     }
 
@@ -191,6 +208,19 @@ mod tests {
             assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
             assert!(answer.contains("Content-Length: 5\r\n"));
             assert!(answer.ends_with("\r\n\r\nup 1\n"));
+        }
+    }
+
+    #[test]
+    fn a_user_who_may_not_see_them_learns_nothing() {
+        for request in [
+            &b"GET /metrics HTTP/1.1\r\n\r\n"[..],
+            b"GET / HTTP/1.1\n\n",
+            b"",
+        ] {
+            let answer = answer_to(8, request);
+            assert!(answer.starts_with("HTTP/1.1 403 Forbidden\r\n"), "{answer}");
+            assert!(!answer.contains("up 1"));
         }
     }
 

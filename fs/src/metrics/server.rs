@@ -42,17 +42,19 @@ impl Server {
         Listener::bind(address).map(Bound)
     }
 
-    /// Serves what `fs` counts.
+    /// Serves what `fs` counts to root, the user of this process and `users`.
     ///
     /// # Errors
     /// When no thread can be started.
-    pub(crate) fn start(Bound(listener): Bound, fs: Arc<Fs>) -> io::Result<Self> {
+    pub(crate) fn start(Bound(listener): Bound, users: &[u32], fs: Arc<Fs>) -> io::Result<Self> {
         let (wake, woken) = UnixStream::pair()?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
+        let always = [0, nix::unistd::geteuid().as_raw()];
+        let users: Arc<[u32]> = always.iter().chain(users).copied().collect();
         let thread = std::thread::Builder::new()
             .name("shale-metrics".to_owned())
-            .spawn(move || accept(&listener, &woken, &stopped, &fs))?;
+            .spawn(move || accept(&listener, &woken, &stopped, &users, &fs))?;
         Ok(Self {
             stop,
             wake: Some(wake),
@@ -71,7 +73,13 @@ impl Drop for Server {
     }
 }
 
-fn accept(listener: &Listener, woken: &UnixStream, stop: &AtomicBool, fs: &Arc<Fs>) {
+fn accept(
+    listener: &Listener,
+    woken: &UnixStream,
+    stop: &AtomicBool,
+    users: &Arc<[u32]>,
+    fs: &Arc<Fs>,
+) {
     let serving = Arc::new(AtomicUsize::new(0));
     while !stop.load(Ordering::SeqCst) {
         let mut ready = [
@@ -88,7 +96,7 @@ fn accept(listener: &Listener, woken: &UnixStream, stop: &AtomicBool, fs: &Arc<F
             return;
         }
         match listener.accept() {
-            Ok(Some(stream)) => answer(stream, &serving, fs),
+            Ok(Some(stream)) => answer(stream, &serving, users, fs),
             Ok(None) => {}
             Err(e) => {
                 tracing::debug!("a scraper could not be accepted: {e}");
@@ -107,7 +115,12 @@ impl Drop for Serving {
     }
 }
 
-fn answer(mut stream: Box<dyn Stream>, serving: &Arc<AtomicUsize>, fs: &Arc<Fs>) {
+fn answer(
+    mut stream: Box<dyn Stream>,
+    serving: &Arc<AtomicUsize>,
+    users: &Arc<[u32]>,
+    fs: &Arc<Fs>,
+) {
     if serving.fetch_add(1, Ordering::SeqCst) >= CONNECTIONS {
         serving.fetch_sub(1, Ordering::SeqCst);
         return;
@@ -115,6 +128,7 @@ fn answer(mut stream: Box<dyn Stream>, serving: &Arc<AtomicUsize>, fs: &Arc<Fs>)
     let serving = Serving(Arc::clone(serving));
     // The mount may end while a client dawdles.
     let fs = Arc::downgrade(fs);
+    let users = Arc::clone(users);
     let started = std::thread::Builder::new()
         .name("shale-scrape".to_owned())
         .spawn(move || {
@@ -125,7 +139,7 @@ fn answer(mut stream: Box<dyn Stream>, serving: &Arc<AtomicUsize>, fs: &Arc<Fs>)
                     .ok()
                     .map(|live| text::render(&live))
             };
-            let served = catch_unwind(AssertUnwindSafe(|| http::serve(&mut *stream, body)));
+            let served = catch_unwind(AssertUnwindSafe(|| http::serve(&mut *stream, &users, body)));
             match served {
                 Ok(Ok(())) => {}
                 Ok(Err(e)) => tracing::debug!("a scraper went away: {e}"),

@@ -8,7 +8,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::Address;
+use super::{Address, peer};
 
 /// Something to accept connections on. A Unix socket is removed with it.
 #[derive(Debug)]
@@ -26,6 +26,10 @@ pub(super) enum Listener {
 pub(super) trait Stream: Read + Write + Send {
     /// How long a read or a write may take from now on.
     fn set_timeout(&self, timeout: Duration) -> io::Result<()>;
+
+    /// Whether whoever is at the other end is one of these users, or for another reason certain
+    /// to be allowed.
+    fn is_from(&self, users: &[u32]) -> io::Result<bool>;
 }
 
 impl Stream for UnixStream {
@@ -33,12 +37,22 @@ impl Stream for UnixStream {
         self.set_read_timeout(Some(timeout))?;
         self.set_write_timeout(Some(timeout))
     }
+
+    /// The kernel has asked the permissions of the socket.
+    fn is_from(&self, _users: &[u32]) -> io::Result<bool> {
+        Ok(true)
+    }
 }
 
 impl Stream for TcpStream {
     fn set_timeout(&self, timeout: Duration) -> io::Result<()> {
         self.set_read_timeout(Some(timeout))?;
         self.set_write_timeout(Some(timeout))
+    }
+
+    fn is_from(&self, users: &[u32]) -> io::Result<bool> {
+        let user = peer::user_of(self)?;
+        Ok(user.is_some_and(|user| users.contains(&user)))
     }
 }
 

@@ -85,6 +85,7 @@ fn requested(args: &MountArgs) -> Result<Requested, Failure> {
     if args.ro {
         requested.read_only = Some(true);
     }
+    requested.check().map_err(refused)?;
     Ok(requested)
 }
 
