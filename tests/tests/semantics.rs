@@ -1,6 +1,8 @@
 //! docs/semantics.md, executed: a test for each row of its tables, and one that fails when a row
-//! has no test.
+//! has no test. And the claims of docs/security.md have theirs.
 
+#[path = "semantics/claims.rs"]
+mod claims;
 #[path = "semantics/differences.rs"]
 mod differences;
 #[path = "semantics/durability.rs"]
@@ -144,7 +146,8 @@ fn main() -> ExitCode {
         .need(Need::Shale)
         .need(Need::Command("btrfs"))
         .limit(Duration::from_secs(120))
-        .test("every_row_of_the_document_has_its_test", every_row);
+        .test("every_row_of_the_document_has_its_test", every_row)
+        .test("every_claim_of_security_has_its_tests", claims::every_claim);
     for &(_, name, body) in ROWS {
         suite = suite.test(name, body);
     }
