@@ -4,7 +4,7 @@ import tarfile
 import time
 
 from bench import files, peers
-from bench.measure import run
+from bench.measure import in_children, run
 from bench.workloads import Metric, per_peer
 
 NAME = "files"
@@ -40,36 +40,30 @@ def cases(setting, device):
     ]
 
 
-def fill(directory, count, windows=()):
-    """Creates files; seconds, or those of each window of their numbers."""
+CONTENT = bytes(range(256)) * 4
+
+
+def fill(directory, count):
+    """Creates files; seconds and their names."""
     os.mkdir(directory)
-    content = bytes(range(256)) * 4
     names = [os.path.join(directory, f"file{number:06}") for number in range(count)]
+    return create(names), names
 
-    def create(name):
+
+def create(names):
+    begun = time.perf_counter()
+    for name in names:
         descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-        os.write(descriptor, content)
+        os.write(descriptor, CONTENT)
         os.close(descriptor)
-
-    return timed(create, names, windows), names, content
-
-
-def delete(names, windows=()):
-    return timed(os.unlink, names, windows)
+    return time.perf_counter() - begun
 
 
-def timed(work, names, windows):
-    """Seconds of all, or of each window."""
-    clock = time.perf_counter
-    ends = sorted({0, len(names), *(end for window in windows for end in window)})
-    passed = {0: clock()}
-    for first, end in zip(ends, ends[1:]):
-        for name in names[first:end]:
-            work(name)
-        passed[end] = clock()
-    if windows:
-        return [passed[end] - passed[first] for first, end in windows]
-    return passed[len(names)] - passed[0]
+def delete(names):
+    begun = time.perf_counter()
+    for name in names:
+        os.unlink(name)
+    return time.perf_counter() - begun
 
 
 def small(setting):
@@ -79,7 +73,7 @@ def small(setting):
 
     def measure(place, last):
         directory = place.at("many")
-        create, names, content = fill(directory, count)
+        made, names = fill(directory, count)
         place.remount()
         begun = time.perf_counter()
         found = os.listdir(directory)
@@ -92,11 +86,11 @@ def small(setting):
             if sorted(found) != [os.path.basename(name) for name in names]:
                 raise files.Differs(f"{directory}: names")
             for name in names[:: max(1, count // 1000)]:
-                files.compare(name, content)
+                files.compare(name, memoryview(CONTENT))
         gone = delete(names)
         if os.listdir(directory):
             raise files.Differs(f"{directory} is not empty")
-        result = {"create": count / create, "list": count / listed, "stat": count / asked, "delete": count / gone}
+        result = {"create": count / made, "list": count / listed, "stat": count / asked, "delete": count / gone}
         if archive:
             begun = time.perf_counter()
             run("tar", "-xf", archive, "-C", place.path)
@@ -118,19 +112,36 @@ def compare_tree(archive, directory):
 
 def growth(many):
     tenth, beyond = many // 10, many // 100
-    few_files, many_files = (beyond, beyond + tenth), (many - tenth, many)
+
+    def each(work, names):
+        """By two processes, because nobody looks at the clock."""
+
+        def child(part):
+            def run(ready):
+                ready()
+                work(part)
+
+            return run
+
+        in_children(child(names[::2]), child(names[1::2]))
 
     def measure(place, last):
-        (few, more), names, _ = fill(place.at("many"), many, (few_files, many_files))
-        names.reverse()
-        from_the_end = [(many - end, many - first) for first, end in (few_files, many_files)]
-        few_gone, more_gone = delete(names, from_the_end)
-        if os.listdir(place.at("many")):
-            raise files.Differs("files are left")
+        directory = place.at("many")
+        _, names = fill(directory, beyond)
+        names += [os.path.join(directory, f"file{number:06}") for number in range(beyond, many)]
+        few, middle, more = names[beyond : beyond + tenth], names[beyond + tenth : -tenth], names[-tenth:]
+        few_made = create(few)
+        each(create, middle)
+        more_made = create(more)
+        more_gone = delete(more)
+        each(delete, middle)
+        few_gone = delete(few)
+        if len(os.listdir(directory)) != beyond:
+            raise files.Differs(f"{directory}: names")
         return {
-            "few": tenth / few,
-            "many": tenth / more,
-            "growth": more / few,
+            "few": tenth / few_made,
+            "many": tenth / more_made,
+            "growth": more_made / few_made,
             "delete_few": tenth / few_gone,
             "delete_many": tenth / more_gone,
             "delete_growth": more_gone / few_gone,

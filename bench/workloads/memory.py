@@ -20,7 +20,7 @@ BUDGET = 128 << 20
 def cases(setting, device):
     if setting.throttled and device != "throttled":
         return []
-    values = files.raw(setting.wind(setting.size(512, 96, 8)))
+    values = files.raw(setting.wind(setting.size(256, 96, 8)))
     offsets = [int(at) * 4096 for at in np.random.default_rng(2).integers(0, len(values) // 4096, 500)]
     quarter = len(values) // 4
 
@@ -41,7 +41,7 @@ def cases(setting, device):
         whole = place.at("wind.f32")
         files.write(whole, values, files.MEBI)
         in_children(*(writer(path, part) for path, part in zip(paths, parts)))
-        _, names, _ = fill(place.at("many"), setting.amount(5000, 1000, 50))
+        _, names = fill(place.at("many"), setting.amount(5000, 1000, 50))
         delete(names)
         files.forget(whole)
         files.compare(whole, values)

@@ -9,7 +9,7 @@ NAME = "netcdf"
 TITLE = "A classic NetCDF file with an unlimited dimension"
 TEXT = (
     "netCDF4-python appends records of four float32 variables (512 x 512 each) to a classic file with 64-bit "
-    "offsets. The library writes them in pieces of 8 KiB. bindfs gets a quarter of the records."
+    "offsets. The library writes them in pieces of 8 KiB. bindfs gets an eighth of the records."
 )
 DEVICES = ("free",)
 METRICS = {

@@ -34,7 +34,7 @@ SLICES = (
 
 
 def cases(setting, device):
-    here = setting.some(peers.CORE, (peers.EXT4, peers.BINDFS, peers.SHALE))
+    here = setting.some(peers.on(device, peers.CORE), (peers.EXT4, peers.BINDFS, peers.SHALE))
     result = per_peer(setting, here, random_reads(setting), "random")
     if device == "throttled" or setting.smoke:
         slices = slice_reads(setting)

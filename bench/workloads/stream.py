@@ -9,7 +9,7 @@ TEXT = (
     "Turbulence in float32 in writes of 1 MiB; close; fsync; unmount. The time counts from before `open` "
     "until `close`, `fsync` or the unmount has returned. Then a cold read (unmounted, caches dropped, "
     "mounted again) and a second one. CPU is that of the whole machine from `open` until `fsync` has returned. "
-    "bindfs gets a quarter of the bytes."
+    "bindfs gets an eighth of the bytes."
 )
 DEVICES = ("free", "throttled")
 METRICS = {

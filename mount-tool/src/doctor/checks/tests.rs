@@ -1,0 +1,304 @@
+use super::super::facts::Daemon;
+use super::*;
+
+fn machine() -> Machine {
+    Machine {
+        kernel: "6.18.4-generic".to_owned(),
+        fuse: Result::Ok(()),
+        fusermount: true,
+        root: true,
+        open_files: 524_288,
+        ram: 16 << 30,
+        now: 1_800_000_000,
+    }
+}
+
+fn store() -> Store {
+    Store {
+        path: "/s".into(),
+        format: Result::Ok(()),
+        mode: 0o40_700,
+        newest: 1_799_999_999,
+        total: 1 << 40,
+        available: 1 << 39,
+        inodes: (1 << 20, 1 << 19),
+        backing: "ext4".to_owned(),
+        backing_options: vec!["rw".to_owned(), "relatime".to_owned()],
+        log: Log::Read("/s/shale.log".into(), 0),
+        mount: None,
+    }
+}
+
+fn mounted() -> Mounted {
+    Mounted {
+        mountpoint: "/m".into(),
+        dead: false,
+        options: ["rw", "nosuid", "nodev", "allow_other"]
+            .map(str::to_owned)
+            .to_vec(),
+        daemon: Some(Daemon {
+            pid: 7,
+            outdated: false,
+            open_files: Some(524_288),
+            resident: Some(300 << 20),
+        }),
+    }
+}
+
+#[track_caller]
+fn verdict(check: Check, verdict: Verdict, words: &str) {
+    assert_eq!(check.verdict, verdict, "{}", check.finding);
+    assert!(check.finding.contains(words), "{}", check.finding);
+    assert!(!check.finding.contains('\n'), "{}", check.finding);
+}
+
+#[test]
+fn a_good_machine_and_store_have_nothing_to_complain_of() {
+    let store = Store {
+        mount: Some(mounted()),
+        ..store()
+    };
+    let mut checks = of_machine(&machine());
+    checks.extend(of_store(&machine(), &store));
+    assert_eq!(checks.len(), 15);
+    for check in checks {
+        assert_eq!(check.verdict, Ok, "{check:?}");
+    }
+}
+
+#[test]
+fn kernels() {
+    for (release, expected, words) in [
+        ("6.18.4-generic", Ok, "6.18"),
+        ("5.11.0", Ok, "5.11"),
+        ("5.10.200-el8", Problem, "newer kernel"),
+        ("4.18.0-553.el8", Problem, "newer kernel"),
+        ("unknown", Advice, "cannot tell"),
+        ("", Advice, "cannot tell"),
+    ] {
+        let kernel = kernel(&Machine {
+            kernel: release.to_owned(),
+            ..machine()
+        });
+        verdict(kernel, expected, words);
+    }
+}
+
+#[test]
+fn access_to_fuse() {
+    let closed = Machine {
+        fuse: Err("permission denied".to_owned()),
+        ..machine()
+    };
+    verdict(fuse(&closed), Problem, "modprobe fuse");
+    for (root, expected) in [(true, Advice), (false, Problem)] {
+        let without = Machine {
+            fusermount: false,
+            root,
+            ..machine()
+        };
+        verdict(fusermount(&without), expected, "package fuse3");
+    }
+}
+
+#[test]
+fn limits_of_the_machine() {
+    for (limit, expected) in [(256, Problem), (1024, Advice), (4096, Ok)] {
+        let limited = Machine {
+            open_files: limit,
+            ..machine()
+        };
+        verdict(open_files(&limited), expected, &limit.to_string());
+    }
+    let small = Machine {
+        ram: 256 << 20,
+        ..machine()
+    };
+    verdict(memory(&small), Advice, "--memory 64M");
+}
+
+#[test]
+fn a_store_of_an_unknown_format() {
+    let strange = Store {
+        format: Err("version 9; use the program that wrote it".to_owned()),
+        ..store()
+    };
+    verdict(format(&strange), Problem, "program that wrote it");
+}
+
+#[test]
+fn file_systems_below() {
+    for (kind, expected, words) in [
+        ("xfs", Ok, "xfs"),
+        ("lustre", Ok, "lustre"),
+        ("tmpfs", Problem, "reboot"),
+        ("fuse.shale", Problem, "twice"),
+        ("nfs4", Advice, "one machine"),
+        ("overlay", Advice, "volume"),
+        ("fuse.sshfs", Advice, "not been tried"),
+    ] {
+        let on = Store {
+            backing: kind.to_owned(),
+            ..store()
+        };
+        verdict(backing(&on), expected, words);
+    }
+}
+
+#[test]
+fn options_of_the_file_system_below() {
+    for (option, expected, words) in [
+        ("ro", Problem, "--ro"),
+        ("nobarrier", Problem, "barriers"),
+        ("barrier=0", Problem, "barriers"),
+        ("sync", Advice, "async"),
+        ("compress=zstd:3", Advice, "compress"),
+        ("noatime", Ok, ""),
+    ] {
+        let with = Store {
+            backing_options: vec![option.to_owned()],
+            ..store()
+        };
+        verdict(backing_options(&with), expected, words);
+    }
+    let read_only = Store {
+        backing_options: vec!["ro".to_owned()],
+        mount: Some(Mounted {
+            options: vec!["ro".to_owned()],
+            ..mounted()
+        }),
+        ..store()
+    };
+    verdict(backing_options(&read_only), Ok, "");
+}
+
+#[test]
+fn room_on_the_device() {
+    for (available, expected, words) in [
+        (100 << 20, Problem, "ENOSPC"),
+        (40 << 30, Advice, "twentieth"),
+        (60 << 30, Ok, "free"),
+    ] {
+        let with = Store {
+            available,
+            ..store()
+        };
+        verdict(space(&with), expected, words);
+    }
+    let crowded = Store {
+        inodes: (1000, 10),
+        ..store()
+    };
+    verdict(inodes(&crowded), Problem, "inodes");
+    let boundless = Store {
+        inodes: (0, 0),
+        ..store()
+    };
+    verdict(inodes(&boundless), Ok, "enough");
+}
+
+#[test]
+fn a_store_that_others_can_enter() {
+    let open = Store {
+        mode: 0o40_755,
+        ..store()
+    };
+    verdict(privacy(&open), Advice, "chmod 700 /s");
+}
+
+#[test]
+fn clocks() {
+    let early = Machine {
+        now: 1000,
+        ..machine()
+    };
+    verdict(clock(&early, &store()), Problem, "before 2025");
+    let late = Store {
+        newest: machine().now + 7200,
+        ..store()
+    };
+    verdict(clock(&machine(), &late), Problem, "120 minutes behind");
+    let skewed = Store {
+        newest: machine().now + 60,
+        ..store()
+    };
+    verdict(clock(&machine(), &skewed), Ok, "");
+}
+
+#[test]
+fn warnings_in_the_log() {
+    for (log_, expected, words) in [
+        (Log::Read("/s/shale.log".into(), 0), Ok, "/s/shale.log"),
+        (Log::Read("/s/shale.log".into(), 3), Advice, "/s/shale.log"),
+        (Log::Elsewhere(7, "/dev/null".into()), Advice, "--log FILE"),
+        (Log::Elsewhere(7, "socket:[12]".into()), Advice, "_PID=7"),
+        (Log::Elsewhere(7, "/dev/pts/3".into()), Advice, "/dev/pts/3"),
+        (Log::Hidden, Advice, "not looked at"),
+    ] {
+        let with = Store {
+            log: log_,
+            ..store()
+        };
+        verdict(log(&with), expected, words);
+    }
+}
+
+#[test]
+fn a_store_that_one_may_not_enter_leaves_its_mount_to_look_at() {
+    let closed = Subject::Closed(Closed {
+        store: "/s".into(),
+        mount: Mounted {
+            daemon: None,
+            ..mounted()
+        },
+    });
+    let checks = of_subject(&machine(), &closed);
+    let names: Vec<_> = checks.iter().map(|check| check.name).collect();
+    assert_eq!(names, ["store", "daemon", "mount options"]);
+    for check in checks {
+        assert_ne!(check.verdict, Problem, "{check:?}");
+    }
+}
+
+#[test]
+fn daemons() {
+    let dead = Mounted {
+        dead: true,
+        daemon: None,
+        ..mounted()
+    };
+    verdict(daemon(&dead), Problem, "shale unmount /m");
+    let hidden = Mounted {
+        daemon: None,
+        ..mounted()
+    };
+    verdict(daemon(&hidden), Advice, "as root");
+    let with = |change: fn(&mut Daemon)| {
+        let mut mount = mounted();
+        mount.daemon.iter_mut().for_each(change);
+        daemon(&mount)
+    };
+    verdict(with(|d| d.outdated = true), Advice, "replaced");
+    verdict(with(|d| d.open_files = Some(256)), Problem, "nofile");
+    verdict(with(|d| d.resident = None), Ok, "process 7");
+}
+
+#[test]
+fn options_of_the_mount() {
+    let with = |options: &[&str]| {
+        let mount = Mounted {
+            options: options.iter().map(|&option| option.to_owned()).collect(),
+            ..mounted()
+        };
+        mount_options(&machine(), &mount)
+    };
+    let usual = ["rw", "nodev", "nosuid", "allow_other"];
+    verdict(with(&usual), Ok, "");
+    verdict(with(&["rw", "nodev", "nosuid"]), Advice, "allow_other");
+    verdict(with(&["rw", "nodev", "allow_other"]), Advice, "suid");
+    verdict(
+        with(&["sync", "nodev", "nosuid", "allow_other"]),
+        Advice,
+        "fsync",
+    );
+}
