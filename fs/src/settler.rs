@@ -332,7 +332,12 @@ impl<'a> Sweeper<'a> {
             }
             Err(e) if e.errno() == libc::ENOENT && is_gone(fs, ino) => Outcome::Done,
             Err(e) => {
-                tracing::warn!(inode = ino, "settling failed and is put off: {e}");
+                // The collector may have moved what was just being read: nothing is wrong with it.
+                if e.errno() == libc::ENOENT {
+                    tracing::info!(inode = ino, "settling is put off: {e}");
+                } else {
+                    tracing::warn!(inode = ino, "settling failed and is put off: {e}");
+                }
                 counters.failed.one();
                 self.failed.insert(ino, Instant::now());
                 match e.errno() {

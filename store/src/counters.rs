@@ -146,6 +146,9 @@ impl Store {
         let inner = &*self.inner;
         let kv = inner.namespace.kv();
         let (cache_used, cache_limit) = inner.frames.cache.fill();
+        // One lock at a time: in one expression the first would be held until its end.
+        let dirty_files = inner.dirty.lock().len() as u64;
+        let files = inner.files_in_use();
         Gauges {
             buffer_used: inner.budget.used(),
             buffer_limit: inner.budget.limit(),
@@ -153,8 +156,8 @@ impl Store {
             cache_limit,
             encode_queue: inner.waiting_jobs(),
             decode_queue: inner.ahead.waiting(),
-            dirty_files: inner.dirty.lock().len() as u64,
-            files: inner.files_in_use(),
+            dirty_files,
+            files,
             commits: kv.version().saturating_sub(inner.first_version),
             journal_syncs: kv.syncs(),
         }

@@ -463,3 +463,15 @@ fn deleting_every_second_file_of_a_full_store_gives_the_space_back() {
         store.close(file);
     }
 }
+
+/// Who counts takes one lock after the other; with both in hand it and who forgets a file would
+/// wait for each other.
+#[test]
+fn counting_files_while_others_are_forgotten_comes_to_an_end() {
+    let (bench, _disk) = on_faults();
+    let store = bench.store();
+    std::thread::scope(|scope| {
+        scope.spawn(|| (0..20_000).for_each(|_| assert!(store.inner.discard(u64::MAX))));
+        (0..20_000).for_each(|_| assert_eq!(store.gauges().dirty_files, 0));
+    });
+}
