@@ -118,6 +118,17 @@ fn dir() -> PathBuf {
     Path::new(DIR).join("catalog")
 }
 
+/// The directory with its name, which is in the directory of packs: a session that writes none
+/// would not sync that.
+fn make_dir(backing: &dyn Backing) -> Result<(), Error> {
+    backing
+        .create_dir_all(&dir())
+        .map_err(Error::io("create", dir()))?;
+    backing
+        .sync_dir(Path::new(DIR))
+        .map_err(Error::io("sync", DIR))
+}
+
 fn path(number: u64) -> PathBuf {
     dir().join(format!("c{number:08x}.log"))
 }
@@ -152,9 +163,7 @@ impl Catalog {
         engine: &Arc<Embedded>,
         recovery: &Recovery,
     ) -> Result<Self, Error> {
-        backing
-            .create_dir_all(&dir())
-            .map_err(Error::io("create", dir()))?;
+        make_dir(&*backing)?;
         let files = list(&*backing)?;
         let version = engine.version();
         // After a crash the index may have less than the catalogue, under the same versions.
@@ -237,9 +246,7 @@ pub(crate) fn renew(
     store_id: [u8; 16],
     engine: &Embedded,
 ) -> Result<(), Error> {
-    backing
-        .create_dir_all(&dir())
-        .map_err(Error::io("create", dir()))?;
+    make_dir(&**backing)?;
     let number = list(&**backing)?.last().map_or(0, |(number, _)| *number);
     Shared::new(Arc::clone(backing), store_id, number, engine.version()).dump(engine)
 }

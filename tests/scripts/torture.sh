@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The randomised suites for as long as asked, then a table of it in docs/reliability.md.
 #   HOURS=2 torture.sh        SHALE_TEST_SEED=N repeats the work of a run
+#   SUITES="crash death" torture.sh     only these
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 results=$PWD/target/torture-results
@@ -8,7 +9,7 @@ rm -rf "$results"
 mkdir -p "$results"
 export SHALE_TEST_RESULTS=$results
 cargo=${CARGO:-cargo}
-suites="power_loss crash death oom sick slow load tamper model damage settle fsx"
+suites=${SUITES:-power_loss crash death oom sick slow load tamper model damage settle fsx}
 # Tests that go on until their time is up: three of power_loss, three of crash, two of death, one
 # each of oom, sick, slow, load and tamper, two of model. load also makes a million files.
 randomised=15

@@ -89,6 +89,32 @@ fn a_renewal_that_is_cut_short_is_no_damage() {
 }
 
 #[test]
+fn a_catalogue_is_durable_in_a_store_without_a_pack() {
+    let work = tempfile::tempdir().unwrap();
+    let (live, after) = (work.path().join("live"), work.path().join("after"));
+    fs::create_dir(&live).unwrap();
+    fs::create_dir(&after).unwrap();
+    let disk = FaultDisk::new(&live).unwrap();
+    let backing = disk.backing();
+    backing.create_dir_all(Path::new(DIR)).unwrap();
+    backing.sync_dir(Path::new("")).unwrap();
+    let options = shale_index::engine::Options::default();
+    let (engine, recovery) = Embedded::open(disk.backing(), options).unwrap();
+    let engine = Arc::new(engine);
+    let catalog = Catalog::open(backing, [7; 16], &engine, &recovery).unwrap();
+    let namespace = Namespace::open(Arc::clone(&engine) as Arc<dyn Kv>, 1, (0, 0)).unwrap();
+    create(&namespace, "a");
+    catalog.close().unwrap();
+    disk.after_power_loss(&after, Left::Nothing).unwrap();
+    let expected = Expected {
+        store_id: [7; 16],
+        version: Some(engine.version()),
+    };
+    let recovered = recover(&PosixBacking::new(&after), expected).unwrap();
+    assert_eq!(recovered.damaged, Vec::<String>::new());
+}
+
+#[test]
 fn sessions_that_end_in_order_need_no_dump() {
     let dir = tempfile::tempdir().unwrap();
     for (count, name) in ["a", "b", "c"].iter().enumerate() {
