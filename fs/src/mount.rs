@@ -184,6 +184,15 @@ fn config(options: &MountOptions) -> Config {
     config
 }
 
+/// A thread that has just taken a request when the mount goes is told so in another way than
+/// those that wait for one; fuser knows only theirs (`ENODEV`).
+fn unless_unmounted(error: std::io::Error) -> std::io::Result<()> {
+    match error.raw_os_error() {
+        Some(libc::ECONNABORTED) => Ok(()),
+        _ => Err(error),
+    }
+}
+
 impl Mounted {
     /// Waits until the mount has been ended, calls `unmounted`, and waits until everything is
     /// durable.
@@ -194,7 +203,8 @@ impl Mounted {
         let ended = self
             .session
             .join()
-            .unwrap_or_else(|_| Err(std::io::Error::other("the session panicked")));
+            .unwrap_or_else(|_| Err(std::io::Error::other("the session panicked")))
+            .or_else(unless_unmounted);
         unmounted();
         drop(self.metrics);
         self.fs.stop_settling();
@@ -250,5 +260,17 @@ impl Unmounter {
             }
             other => other.map_err(|errno| failed("unmount", path)(errno.into())),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_an_unmount_takes_away_is_no_failure() {
+        let told = |errno| unless_unmounted(std::io::Error::from_raw_os_error(errno));
+        assert!(told(libc::ECONNABORTED).is_ok());
+        assert!(told(libc::EIO).is_err());
     }
 }
