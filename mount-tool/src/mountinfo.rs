@@ -63,9 +63,14 @@ impl Mounts {
             .find(|mount| mount.is_shale() && mount.source == store)
     }
 
-    /// Another place where the same file system can be seen.
-    pub(crate) fn with_device(&self, device: &str) -> Option<&Mount> {
-        self.0.iter().find(|mount| mount.device == device)
+    /// A place where the file system of a mount can be seen. The number of a device alone does
+    /// not tell: the next mount of anything may get it as soon as it is free.
+    pub(crate) fn showing(&self, one: &Mount) -> Option<&Mount> {
+        self.0.iter().find(|mount| {
+            mount.device == one.device
+                && mount.file_system == one.file_system
+                && mount.source == one.source
+        })
     }
 }
 
@@ -157,13 +162,13 @@ not a line
     }
 
     #[test]
-    fn copies_of_a_mount_share_the_device() {
+    fn copies_of_a_mount_share_device_and_store() {
         let mounts = Mounts::parse(TEXT);
-        assert_eq!(
-            mounts.with_device("0:51").unwrap().mountpoint,
-            Path::new("/mnt/a b")
-        );
-        assert_eq!(mounts.with_device("9:99"), None);
+        let one = mounts.at(Path::new("/srv/copy")).unwrap();
+        let found = mounts.showing(one).unwrap();
+        assert_eq!(found.mountpoint, Path::new("/mnt/a b"));
+        let later = Mounts::parse(b"93 28 0:51 / /mnt rw - fuse.shale /data/other rw\n");
+        assert_eq!(later.showing(one), None);
     }
 
     #[test]

@@ -57,7 +57,7 @@ pub(crate) fn unmount(mountpoint: &Path) -> Result<(), Failure> {
             Err(unseen(&mount, "its store cannot be read"))
         };
     };
-    if let Some(other) = Mounts::read()?.with_device(&mount.device) {
+    if let Some(other) = Mounts::read()?.showing(&mount) {
         return Err(Failure::new(
             exit::BUSY,
             format_args!(
