@@ -1,8 +1,9 @@
 //! What a mount can be asked for: `-o` options as mount(8) passes them, sizes and their ranges.
 //!
-//! Pure but for [`Defaults::of_this_machine`] and the names of users. Options arrive in three steps: text becomes
-//! [`Requested`] (everything optional, the last word wins), command-line flags are laid over it
-//! with [`Requested::set`], and [`Requested::resolve`] fills in the [`Defaults`].
+//! Pure but for [`Defaults::of_this_machine`] and the names of users. Options arrive in steps:
+//! text becomes [`Requested`] (everything optional, the last word wins), command-line flags are
+//! laid over it with [`Requested::set`], [`Requested::check`] says whether it goes together, and
+//! [`Requested::resolve`] fills in the [`Defaults`].
 
 mod device;
 
