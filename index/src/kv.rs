@@ -183,6 +183,9 @@ pub trait Kv: Send + Sync + std::fmt::Debug {
     /// As [`Kv::sync`].
     fn close(&self) -> Result<(), Error>;
 
+    /// Nobody has wanted anything for a while: memory that was not used lately may go.
+    fn rest(&self) {}
+
     /// One key.
     ///
     /// # Errors

@@ -131,9 +131,8 @@ impl Store {
 
 pub(crate) fn work(inner: &Inner) {
     set_priority(Priority::Low);
-    let mut encoder = FrameEncoder::new();
     while let Some(percent) = inner.collector.next() {
-        let pass = AssertUnwindSafe(|| pass(inner, percent, &mut encoder));
+        let pass = AssertUnwindSafe(|| pass(inner, percent, &mut FrameEncoder::new()));
         let failed = match catch_unwind(pass) {
             Ok(Ok(false)) => continue,
             Ok(Ok(true)) => false,

@@ -78,6 +78,7 @@ impl Inner {
         let cache = &self.frames.cache;
         cache.shrink(cache.limit() / KEPT_SHARE);
         self.frames.spare.trim(&self.budget);
+        self.namespace.kv().rest();
         give_back_memory();
     }
 }

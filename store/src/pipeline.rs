@@ -2,8 +2,9 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
-use crossbeam::channel::Receiver;
+use crossbeam::channel::{Receiver, RecvTimeoutError};
 use shale_backing::{Priority, set_priority};
 use shale_codec::{Effort, FrameKind};
 use shale_index::extent::{Extent, Place};
@@ -17,6 +18,8 @@ use crate::{Error, advice};
 
 /// Pieces and extents of a chunk from which on it is written as a whole.
 const MAX_FRAGMENTS: usize = 16;
+/// A worker without work for so long gives its memory back: a little before all the others do.
+const IDLE: Duration = Duration::from_secs(20);
 
 /// A chunk to be written.
 #[derive(Debug)]
@@ -37,11 +40,8 @@ struct Run {
 pub(crate) fn work(inner: &Inner, jobs: &Receiver<Job>) {
     // When memory runs short, writers wait for compression anyway.
     set_priority(Priority::Behind);
-    let mut worker = Worker {
-        encoder: FrameEncoder::new(),
-        raw: Vec::new(),
-    };
-    for job in jobs {
+    let mut worker = Worker::new();
+    while let Some(job) = next(jobs, &mut worker) {
         let flush = AssertUnwindSafe(|| while_moved(|| worker.flush(inner, &job)));
         let done = catch_unwind(flush);
         let result = done.unwrap_or_else(|_| {
@@ -53,12 +53,30 @@ pub(crate) fn work(inner: &Inner, jobs: &Receiver<Job>) {
     }
 }
 
+/// The next chunk to be written; `None` when there will be none any more.
+fn next(jobs: &Receiver<Job>, worker: &mut Worker) -> Option<Job> {
+    match jobs.recv_timeout(IDLE) {
+        Err(RecvTimeoutError::Timeout) => {
+            *worker = Worker::new();
+            jobs.recv().ok()
+        }
+        job => job.ok(),
+    }
+}
+
 struct Worker {
     encoder: FrameEncoder,
     raw: Vec<u8>,
 }
 
 impl Worker {
+    fn new() -> Self {
+        Self {
+            encoder: FrameEncoder::new(),
+            raw: Vec::new(),
+        }
+    }
+
     fn flush(&mut self, inner: &Inner, job: &Job) -> Result<(Vec<Extent>, Vec<Pin>), Error> {
         inner.check()?;
         match self.write(inner, job, plan(inner, job)?) {

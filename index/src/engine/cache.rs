@@ -23,6 +23,13 @@ struct Shard {
     bytes: usize,
 }
 
+impl Shard {
+    fn age(&mut self) {
+        self.old = std::mem::take(&mut self.young);
+        self.bytes = 0;
+    }
+}
+
 /// The cache.
 #[derive(Debug)]
 pub(crate) struct Cache {
@@ -70,11 +77,17 @@ impl Cache {
             return;
         }
         if shard.bytes + size > self.generation {
-            shard.old = std::mem::take(&mut shard.young);
-            shard.bytes = 0;
+            shard.age();
         }
         shard.bytes += size;
         shard.young.insert(key, known);
+    }
+
+    /// Forgets what was not asked for since the last time, or since there was no more room.
+    pub(crate) fn age(&self) {
+        for shard in &self.shards {
+            shard.lock().age();
+        }
     }
 
     /// Forgets a key.
@@ -82,5 +95,22 @@ impl Cache {
         let mut shard = self.shard(key).lock();
         shard.young.remove(key);
         shard.old.remove(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_asked_for_between_two_rests_stays() {
+        let cache = Cache::new(1 << 20);
+        cache.put(b"asked for", None);
+        cache.put(b"left alone", None);
+        cache.age();
+        assert_eq!(cache.get(b"asked for"), Some(None));
+        cache.age();
+        assert_eq!(cache.get(b"asked for"), Some(None));
+        assert_eq!(cache.get(b"left alone"), None);
     }
 }

@@ -9,6 +9,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
@@ -202,6 +203,12 @@ impl Kv for Embedded {
         Ok(())
     }
 
+    fn rest(&self) {
+        self.shared.tables.read().cache.age();
+        self.shared.resting.store(true, Ordering::Relaxed);
+        self.shared.alarm.ring();
+    }
+
     fn get(&self, key: &[u8]) -> Result<Option<Versioned>, Error> {
         self.shared
             .read(|tables| Ok(tables.get(key)?.and_then(|slot| slot.live())))
@@ -212,5 +219,34 @@ impl Drop for Embedded {
     fn drop(&mut self) {
         self.stop_worker();
         self.let_go_of_view();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use shale_backing::PosixBacking;
+
+    use super::*;
+
+    #[test]
+    fn changes_do_not_wait_in_memory_for_more_of_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let backing = Arc::new(PosixBacking::new(dir.path()));
+        let options = Options {
+            tuning: Tuning::TinyQuiet,
+            ..Options::default()
+        };
+        let (kv, _) = Embedded::open(backing, options).unwrap();
+        let mut txn = Txn::new();
+        txn.put(b"key".to_vec(), vec![7; kv.shared.limits.memtable / 2]);
+        kv.commit(&txn).unwrap();
+        let waits = || !kv.shared.tables.read().active.is_empty();
+        kv.shared.maintain();
+        assert!(waits(), "written although more may come");
+        kv.rest();
+        kv.shared.maintain();
+        assert!(!waits());
+        assert!(kv.get(b"key").unwrap().is_some());
+        kv.close().unwrap();
     }
 }

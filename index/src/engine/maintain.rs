@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use shale_backing::failpoint::{Stage, reach};
+use shale_backing::give_back_memory;
 
 use super::checkpoint::Checkpoint;
 use super::files;
@@ -22,6 +23,8 @@ use crate::kv::Version;
 
 /// After a failure, how long before the next attempt in the background.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// The part of the newest changes that may stay in memory when there is nothing to do.
+const KEPT_SHARE: usize = 8;
 /// Keys of one step of a walk over the index.
 const STEP: usize = 256;
 /// A view that has failed this often is replaced by one in memory.
@@ -64,7 +67,9 @@ impl Shared {
             return;
         }
         maintenance.not_before = None;
-        if let Err(error) = self.maintain_now(&mut maintenance) {
+        let resting = self.resting.swap(false, Ordering::Relaxed);
+        let share = if resting { KEPT_SHARE } else { 1 };
+        if let Err(error) = self.maintain_now(&mut maintenance, self.limits.memtable / share) {
             tracing::warn!(
                 %error,
                 "the index keeps its changes in the journal for now: check space and health of \
@@ -72,9 +77,13 @@ impl Shared {
             );
             maintenance.not_before = Some(Instant::now() + PATIENCE);
         }
+        if resting {
+            give_back_memory();
+        }
     }
 
-    fn maintain_now(&self, maintenance: &mut Maintenance) -> Result<(), Error> {
+    /// Changes of up to `memtable` bytes may stay where they are.
+    fn maintain_now(&self, maintenance: &mut Maintenance, memtable: usize) -> Result<(), Error> {
         let (pending, last) = {
             let committer = self.committer.lock();
             (committer.writer.pending_bytes(), committer.writer.last())
@@ -82,8 +91,7 @@ impl Shared {
         if pending > self.limits.unsynced {
             self.sync(last)?;
         }
-        if self.tables.read().active.bytes() > self.limits.memtable || maintenance.frozen.is_some()
-        {
+        if self.tables.read().active.bytes() > memtable || maintenance.frozen.is_some() {
             self.apply(maintenance)?;
         }
         let due = self.snapshot_at.load(Ordering::Relaxed);

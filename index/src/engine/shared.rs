@@ -57,6 +57,8 @@ pub(crate) struct Shared {
     pub(crate) tables: RwLock<Tables>,
     pub(crate) syncer: Syncer,
     pub(crate) alarm: Alarm,
+    /// The next round of the background thread is for giving memory back.
+    pub(crate) resting: AtomicBool,
     /// Journal bytes since the last snapshot, and at which a new one is due.
     pub(crate) journaled: AtomicU64,
     pub(crate) snapshot_at: AtomicU64,
@@ -134,6 +136,7 @@ impl Shared {
             tables: RwLock::new(tables),
             syncer: Syncer::default(),
             alarm: Alarm::default(),
+            resting: AtomicBool::new(false),
             journaled: AtomicU64::new(0),
             snapshot_at: AtomicU64::new(limits.snapshot),
             dead: AtomicBool::new(false),

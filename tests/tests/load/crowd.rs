@@ -23,7 +23,7 @@ const MEMORY: u64 = 64 << 20;
 const MOST_MEMORY: u64 = MEMORY + (128 << 20);
 /// What it keeps of that for the next crowd when it has had nothing to do for a while, as
 /// docs/admin.md has it.
-const KEPT_MEMORY: u64 = 32 << 20;
+const KEPT_MEMORY: u64 = 48 << 20;
 /// Packs that are kept open, and what a session has begun.
 const KEPT_HANDLES: usize = 8;
 /// Bytes of packs of a store without files: the pack that is written, with its header.
