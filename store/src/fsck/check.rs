@@ -68,11 +68,14 @@ pub(super) fn check(
     // With an index that is not right itself the catalogue may still be needed.
     let renew = repair && !report.accuses_index();
     check_directories(&**backing, &tally, repair, report)?;
+    // The catalogue takes as much memory as this has taken.
+    drop(tally);
+    let engine = renew.then_some(engine);
     let expected = Expected {
         store_id: superblock.id,
         version: recovery.closed.then_some(recovery.version),
     };
-    check_catalog(backing, expected, renew.then_some(&engine), report)
+    check_catalog(backing, expected, engine.as_ref(), report)
 }
 
 /// Packs that were sealed have a directory; the others need none.

@@ -14,7 +14,7 @@ use crate::map::{FileMap, Visited};
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     pub(super) inodes: BTreeMap<u64, Inode>,
-    pub(super) dentries: Vec<(u64, Vec<u8>, Dentry)>,
+    pub(super) dentries: Vec<(u64, Box<[u8]>, Dentry)>,
     pub(super) records: HashMap<u64, Vec<(u64, CommitRecord)>>,
     pub(super) orphans: HashSet<u64>,
     pub(super) loose: HashSet<u64>,
@@ -23,7 +23,8 @@ pub(super) struct Tally {
     pub(super) packs: BTreeMap<u64, u64>,
     pub(super) sealed: BTreeMap<u64, u64>,
     pub(super) undecodable: Vec<String>,
-    names: HashMap<u64, (u64, Vec<u8>)>,
+    /// Of each inode the place of its first name among the dentries.
+    names: HashMap<u64, usize>,
 }
 
 impl Tally {
@@ -46,10 +47,8 @@ impl Tally {
             b'd' => {
                 let (parent, _, name) = keys::dentry_of(key)?;
                 let dentry = Dentry::decode(value)?;
-                self.names
-                    .entry(dentry.ino)
-                    .or_insert_with(|| (parent, name.to_vec()));
-                self.dentries.push((parent, name.to_vec(), dentry));
+                self.names.entry(dentry.ino).or_insert(self.dentries.len());
+                self.dentries.push((parent, name.into(), dentry));
             }
             b'c' => {
                 let record = CommitRecord::decode(value)?;
@@ -89,7 +88,7 @@ impl Tally {
         let mut parts = Vec::new();
         let mut at = ino;
         while at != ROOT {
-            let (parent, name) = self.names.get(&at)?;
+            let (parent, name, _) = &self.dentries[*self.names.get(&at)?];
             parts.push(String::from_utf8_lossy(name).into_owned());
             at = *parent;
             if parts.len() > 4096 {
