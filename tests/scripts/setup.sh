@@ -9,7 +9,7 @@ mkdir -p "$cache"
 
 # command or file to look for, and the package that brings it
 needed=(
-    cc:gcc fusermount3:fuse3 mkfs.ext4:e2fsprogs mkfs.btrfs:btrfs-progs losetup:mount flock:util-linux systemd-analyze:systemd
+    cc:gcc fusermount3:fuse3 mkfs.ext4:e2fsprogs mkfs.btrfs:btrfs-progs mkfs.xfs:xfsprogs losetup:mount flock:util-linux systemd-analyze:systemd
     man:man-db mandoc:mandoc dpkg-deb:dpkg strip:binutils pgrep:procps eu-stack:elfutils
     setfacl:acl setfattr:attr rsync:rsync git:git sqlite3:sqlite3 tar:tar tmux:tmux
     mkfs.btrfs:btrfs-progs compsize:btrfs-compsize bindfs:bindfs

@@ -15,6 +15,8 @@ pub enum LoopFs {
     Ext4,
     /// btrfs with zstd compression.
     Btrfs,
+    /// XFS, which needs 300 MiB.
+    Xfs,
 }
 
 /// A loop device with a mounted file system; gone when dropped.
@@ -44,6 +46,10 @@ impl Loop {
             LoopFs::Btrfs => {
                 Cmd::new("mkfs.btrfs").args(["-q", "-f"]).arg(&image).ok()?;
                 "compress=zstd"
+            }
+            LoopFs::Xfs => {
+                Cmd::new("mkfs.xfs").args(["-q", "-f"]).arg(&image).ok()?;
+                "rw"
             }
         };
         Loop::mount(image, mountpoint, options)

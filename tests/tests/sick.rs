@@ -195,7 +195,9 @@ fn wait_gone(pid: i32) -> Outcome {
 fn devices_that_die_under_load(case: &Case) -> Outcome {
     let seed = seed()?;
     let mut rng = Rng::new(seed);
-    let mut device = case.loop_fs("device", LoopFs::Ext4, 1 << 30)?;
+    // Not ext4: it forgets about extents that it could not convert when it was shut down, so that
+    // an fdatasync of that moment returns 0 for bytes that are not there afterwards.
+    let mut device = case.loop_fs("device", LoopFs::Xfs, 1 << 30)?;
     let store = device.path().join("store");
     let mut mount = Mount::new(store, case.work().join("fs"), &["--memory", "64M"])?;
     let mut writers = Writer::several(mount.path(), WRITERS, &mut rng)?;
