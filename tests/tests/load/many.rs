@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -14,6 +15,7 @@ use shale_tests::{Case, Context, Outcome, Rng, ensure, ensure_eq, is_long, note,
 
 const OPTIONS: [&str; 2] = ["--memory", "128M"];
 const PER_DIRECTORY: u64 = 1000;
+const THREADS: usize = 4;
 
 fn choose<T>(short: T, long: T) -> T {
     if is_long() { long } else { short }
@@ -25,37 +27,39 @@ fn contents(number: u64) -> Vec<u8> {
         .into_bytes()
 }
 
-/// Files in directories of a thousand; all are read again after a remount.
+/// Files in directories of a thousand, made and read by several at a time; all are read again
+/// after a remount.
 pub(crate) fn files(case: &Case) -> Outcome {
-    let count = choose(8_000, 1_000_000);
+    let count: u64 = choose(8_000, 1_000_000);
+    let directories = count / PER_DIRECTORY;
     let mut mount = case.mount("fs", &OPTIONS)?;
-    let directory = |number: u64| format!("d{}", number / PER_DIRECTORY);
+    let names = |directory: u64| {
+        let first = directory * PER_DIRECTORY;
+        (first..first + PER_DIRECTORY).map(|number| (number, format!("f{number}")))
+    };
     let begun = Instant::now();
-    for number in 0..count {
-        let directory = mount.path().join(directory(number));
-        if number % PER_DIRECTORY == 0 {
-            fs::create_dir(&directory)?;
+    let top = mount.path().to_owned();
+    by_several(directories, |number| {
+        let directory = top.join(format!("d{number}"));
+        fs::create_dir(&directory)?;
+        for (number, name) in names(number) {
+            fs::write(directory.join(name), contents(number))?;
         }
-        fs::write(directory.join(format!("f{number}")), contents(number))?;
-    }
+        Ok(())
+    })?;
     let made = begun.elapsed();
     mount.remount()?;
-    for number in 0..count {
-        let path = mount
-            .path()
-            .join(directory(number))
-            .join(format!("f{number}"));
-        let found = fs::read(&path).doing(format!("reading {}", path.display()))?;
-        ensure!(found == contents(number), "{} differs", path.display());
-    }
-    for number in (0..count).step_by(PER_DIRECTORY as usize) {
-        let directory = mount.path().join(directory(number));
-        ensure_eq!(
-            fs::read_dir(&directory)?.count() as u64,
-            PER_DIRECTORY.min(count - number)
-        );
+    by_several(directories, |number| {
+        let directory = top.join(format!("d{number}"));
+        for (number, name) in names(number) {
+            let path = directory.join(name);
+            let found = fs::read(&path).doing(format!("reading {}", path.display()))?;
+            ensure!(found == contents(number), "{} differs", path.display());
+        }
+        ensure_eq!(fs::read_dir(&directory)?.count() as u64, PER_DIRECTORY);
         fs::remove_dir_all(directory)?;
-    }
+        Ok(())
+    })?;
     ensure_eq!(fs::read_dir(mount.path())?.count(), 0, "left after removal");
     note(format!(
         "{count} files, {:.0} made per second",
@@ -64,6 +68,27 @@ pub(crate) fn files(case: &Case) -> Outcome {
     tally("very many files", count, count, 0);
     mount.unmount()?;
     mount.fsck_is_clean()
+}
+
+/// Does something for every number below a limit, in several threads.
+fn by_several(limit: u64, work: impl Fn(u64) -> Outcome + Sync) -> Outcome {
+    let next = AtomicU64::new(0);
+    let worker = || -> Outcome {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= limit {
+                return Ok(());
+            }
+            // Who fails leaves nothing to do for the others.
+            work(number).inspect_err(|_| next.store(limit, Ordering::Relaxed))?;
+        }
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..THREADS).map(|_| scope.spawn(worker)).collect();
+        workers
+            .into_iter()
+            .try_for_each(|worker| worker.join().expect("a worker panicked"))
+    })
 }
 
 /// The names of a directory, each of which must come once.
