@@ -4,12 +4,12 @@ use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use crossbeam::channel::{Receiver, Sender};
-use parking_lot::Mutex;
 use shale_index::extent::FramePart;
 
 use crate::file::File;
 use crate::store::Inner;
+use crate::sync::Mutex;
+use crate::sync::channel::{Receiver, Sender};
 
 /// Bytes read in a row after which a reader counts as sequential.
 const SEQUENTIAL: u64 = 256 << 10;

@@ -1,8 +1,7 @@
 //! How much unwritten data may be in memory, and the back-pressure when it is used up.
 
-use std::sync::atomic::{AtomicI32, Ordering};
-
 use crate::Error;
+use crate::sync::atomic::{AtomicI32, Ordering};
 use crate::sync::{Condvar, Mutex};
 
 /// Bytes of dirty data that may exist at a time.

@@ -4,12 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
-use shale_backing::{Priority, set_priority};
-
 use crate::frames::FrameEncoder;
 use crate::pack::PackId;
 use crate::store::Inner;
+use crate::sync::{Condvar, Mutex, Priority, set_priority};
 use crate::{Error, Store};
 
 /// How often it looks for packs by itself.

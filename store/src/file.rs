@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Instant;
 
-use parking_lot::{Condvar, Mutex};
 use shale_codec::Effort;
 use shale_index::extent::Extent;
 use shale_index::schema::{Inode, Time};
@@ -16,6 +15,7 @@ use crate::ahead::Position;
 use crate::map::FileMap;
 use crate::pins::Pin;
 use crate::segs::Segs;
+use crate::sync::{Condvar, Mutex};
 
 /// A regular file that is open or has unwritten data. Everybody who works on the file shares it.
 #[derive(Debug)]

@@ -3,15 +3,15 @@
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
 use shale_index::ROOT;
 use shale_index::schema::Inode;
 
 use crate::activity::Activity;
 use crate::file::File;
 use crate::store::Inner;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::{Error, Store};
 
 /// More files with something to be written are not looked up one by one.

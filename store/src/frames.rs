@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use parking_lot::Mutex;
 use shale_codec::{Decoder, Effort, Encoder, FrameKind, FrameMeta, Hint};
 use shale_index::extent::{Extent, FramePart, Place, TilePart};
 
@@ -13,6 +12,7 @@ use crate::cache::FrameCache;
 use crate::pack::{Lane, Packs};
 use crate::pins::Pin;
 use crate::spare::Spare;
+use crate::sync::Mutex;
 use crate::tiles::Directories;
 use crate::worth::Worth;
 

@@ -23,15 +23,15 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
 use shale_backing::{Access, Backing, BackingFile};
 use shale_index::extent::FramePart;
 
 use crate::Error;
 use crate::counters::Counters;
 use crate::pins::{Pin, Pins};
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use writer::{Placed, Writer};
 
 /// Directory of packs in a store.

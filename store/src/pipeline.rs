@@ -4,8 +4,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam::channel::{Receiver, RecvTimeoutError};
-use shale_backing::{Priority, set_priority};
 use shale_codec::{Effort, FrameKind};
 use shale_index::extent::{Extent, Place};
 
@@ -14,6 +12,8 @@ use crate::frames::FrameEncoder;
 use crate::pins::Pin;
 use crate::read::while_moved;
 use crate::store::Inner;
+use crate::sync::channel::{Receiver, RecvTimeoutError};
+use crate::sync::{Priority, set_priority};
 use crate::{Error, advice};
 
 /// Pieces and extents of a chunk from which on it is written as a whole.

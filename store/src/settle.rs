@@ -15,7 +15,6 @@ mod unit;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use shale_backing::failpoint::{Stage, reach};
 use shale_codec::Effort;
@@ -27,6 +26,8 @@ use crate::file::File;
 use crate::frames::FrameEncoder;
 use crate::pins::Pin;
 use crate::store::Inner;
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::thread;
 use crate::{Error, Store};
 pub(crate) use lanes::Lanes;
 pub(crate) use plan::Sizes;
@@ -367,7 +368,7 @@ impl Inner {
         if workers == 1 {
             return work();
         }
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
             let mut all = Vec::new();
             for worker in workers {

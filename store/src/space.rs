@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use shale_backing::Backing;
 
 use crate::Error;
 use crate::pack::seal_bytes;
+use crate::sync::Mutex;
 
 /// How long an answer of the device is good for.
 const FRESH: Duration = Duration::from_millis(200);

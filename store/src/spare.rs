@@ -3,10 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-
 use crate::budget::Budget;
 use crate::cache::{fits, fits_loosely};
+use crate::sync::Mutex;
 
 /// How long memory is kept that nobody takes.
 const IDLE: Duration = Duration::from_secs(5);

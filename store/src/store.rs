@@ -3,11 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 
-use crossbeam::channel::Sender;
-use parking_lot::Mutex;
 use shale_backing::failpoint::{Stage, reach};
 use shale_backing::{Backing, Choice, PROBE, PosixBacking, Space, open_device};
 use shale_codec::Effort;
@@ -29,6 +25,10 @@ use crate::pipeline::Job;
 use crate::settle::Lanes;
 use crate::space::SpaceGuard;
 use crate::superblock::Superblock;
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::channel::{self, Sender};
+use crate::sync::thread::{self, JoinHandle};
 use crate::{ahead, collector, commit, pack, pipeline};
 
 /// How a store is used.
@@ -170,8 +170,8 @@ impl Store {
             .total;
         let orphans = namespace.orphans()?;
         let first_version = namespace.kv().version();
-        let (sender, receiver) = crossbeam::channel::unbounded();
-        let (ahead_sender, ahead_receiver) = crossbeam::channel::unbounded();
+        let (sender, receiver) = channel::unbounded();
+        let (ahead_sender, ahead_receiver) = channel::unbounded();
         let inner = Arc::new(Inner {
             namespace,
             space: SpaceGuard::new(total, packs.seal_bytes()),
@@ -340,7 +340,7 @@ impl Inner {
 }
 
 fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
-    std::thread::Builder::new()
+    thread::Builder::new()
         .name(name)
         .spawn(body)
         .map_err(Error::io("start a thread for", "."))

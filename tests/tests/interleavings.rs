@@ -1,7 +1,7 @@
 //! The small parts on whose locks everything waits, under thousands of schedules: no deadlock, no
 //! lost wake-up, no broken promise. The files of the product are compiled here with other locks.
 
-#[path = "interleavings/sync.rs"]
+#[path = "../interleaved/src/sync.rs"]
 mod sync;
 
 #[allow(dead_code, unused_imports)]

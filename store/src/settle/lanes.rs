@@ -1,8 +1,7 @@
 //! Which pack gets what: balanced by bytes, not by count.
 
-use parking_lot::Mutex;
-
 use crate::pack::Lane;
+use crate::sync::Mutex;
 
 /// What each lane has got in this session. A file often is a single unit, so packs are balanced
 /// over all files and not within each.

@@ -2,14 +2,14 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
 use shale_index::extent::{FramePart, TilePart};
 
 use super::Directory;
 use crate::Error;
 use crate::frames::Frames;
+use crate::sync::atomic::{AtomicUsize, Ordering};
+use crate::sync::{Mutex, thread};
 
 /// Directories kept at most.
 const MAX_DIRECTORIES: usize = 256;
@@ -89,7 +89,7 @@ impl Frames {
                 }
             }
         };
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             for _ in 1..threads {
                 scope.spawn(decode);
             }
