@@ -7,6 +7,12 @@
 //! Data before meaning: a frame is in a pack and the pack is synced before the index refers to
 //! it. Bytes stay in memory until the index has acknowledged them.
 
+// The tests of this crate know of no scheduler.
+#![cfg(not(all(test, feature = "interleaved")))]
+
+#[cfg(feature = "interleaved")]
+#[path = "../../tests/interleaved/src/access.rs"]
+pub mod access;
 mod activity;
 mod advice;
 mod ahead;
@@ -39,6 +45,7 @@ mod spare;
 mod store;
 pub mod superblock;
 mod survey;
+#[cfg_attr(feature = "interleaved", path = "../../tests/interleaved/src/sync.rs")]
 mod sync;
 #[cfg(test)]
 mod tests;

@@ -1,8 +1,22 @@
-//! The small parts on whose locks everything waits, under thousands of schedules: no deadlock, no
-//! lost wake-up, no broken promise. The files of the product are compiled here with other locks.
+//! The small parts on whose locks everything waits, and a store as a whole, under thousands of
+//! schedules: no deadlock, no lost wake-up, no broken promise. The files of the product are
+//! compiled here with other locks.
 
 #[path = "../interleaved/src/sync.rs"]
 mod sync;
+
+#[path = "interleavings/bench.rs"]
+mod bench;
+#[path = "interleavings/contents.rs"]
+mod contents;
+#[path = "interleavings/disk.rs"]
+mod disk;
+#[path = "interleavings/failing.rs"]
+mod failing;
+#[path = "interleavings/files.rs"]
+mod files;
+#[path = "interleavings/model.rs"]
+mod model;
 
 #[allow(dead_code, unused_imports)]
 #[path = "../../store/src/budget.rs"]
@@ -27,7 +41,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use shale_tests::{Case, Outcome, Suite, is_long, note, seed, tally};
+use shale_tests::{Case, Outcome, Suite, ensure, is_long, note, seed, tally};
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::sync::atomic::{AtomicU64, Ordering};
 use shuttle::{Config, Runner, thread};
@@ -90,6 +104,9 @@ mod kv {
     pub(crate) type Version = u64;
 }
 
+/// Of every thread: the codecs need more than the default.
+const STACK: usize = 512 << 10;
+
 fn main() -> ExitCode {
     Suite::new("interleavings")
         .limit(Duration::from_secs(1200))
@@ -107,6 +124,26 @@ fn main() -> ExitCode {
             packs::appended,
         )
         .test("frames_of_a_pack_that_failed_are_called_lost", packs::lost)
+        .test(
+            "a_file_that_many_change_holds_what_one_after_the_other_leaves",
+            contents::shared,
+        )
+        .test("settling_changes_no_byte", contents::settled)
+        .test("collecting_changes_no_byte", contents::collected)
+        .test(
+            "files_come_and_go_while_others_count",
+            files::coming_and_going,
+        )
+        .test(
+            "what_a_deleted_file_frees_is_freed_wherever_it_is",
+            files::going_and_moved,
+        )
+        .test("a_disk_that_fails_once_loses_nothing", failing::failing)
+        .test("full_memory_lets_everybody_go_on", failing::full)
+        .test(
+            "full_memory_and_a_disk_that_fails_once",
+            failing::full_and_failing,
+        )
         .run()
 }
 
@@ -116,18 +153,47 @@ fn explore(program: impl Fn() + Send + Sync + Copy + 'static) -> Outcome {
     explore_part(1, program)
 }
 
+/// The same with a whole store.
+fn explore_store(program: impl Fn() + Send + Sync + Copy + 'static) -> Outcome {
+    explore_part(20, program)
+}
+
 /// The same with so many times fewer schedules, for programs of many steps.
 fn explore_part(part: usize, program: impl Fn() + Send + Sync + Copy + 'static) -> Outcome {
     let seed = seed()?;
     let schedules = if is_long() { 500_000 } else { 8_000 } / part;
+    let mut config = Config::new();
+    config.stack_size = STACK;
+    // Of atomics in a relaxed order: they are taken for strict ones.
+    config.silence_warnings = true;
     let run =
-        |scheduler: Box<dyn Scheduler + Send>| Runner::new(scheduler, Config::new()).run(program);
+        |scheduler: Box<dyn Scheduler + Send>| Runner::new(scheduler, config.clone()).run(program);
     let random = run(Box::new(RandomScheduler::new_from_seed(seed, schedules)));
     let nasty = run(Box::new(PctScheduler::new_from_seed(seed, 3, schedules)));
     let done = (random + nasty) as u64;
     note(format!("{done} schedules"));
     tally("schedules of threads", done, done, 0);
     Ok(())
+}
+
+/// In how many schedules what a test is about has really happened.
+struct Happened(std::sync::atomic::AtomicU64);
+
+impl Happened {
+    const fn new() -> Self {
+        Self(std::sync::atomic::AtomicU64::new(0))
+    }
+
+    fn note(&self, happened: bool) {
+        self.0.fetch_add(happened.into(), Ordering::Relaxed);
+    }
+
+    fn report(&self, what: &str) -> Outcome {
+        let times = self.0.load(Ordering::Relaxed);
+        note(format!("{what} in {times} of them"));
+        ensure!(times > 0, "nothing was put to the test");
+        Ok(())
+    }
 }
 
 fn memory(_case: &Case) -> Outcome {

@@ -1,0 +1,152 @@
+//! A small store in memory, all of whose locks and threads are under the scheduler.
+
+use std::sync::Arc;
+
+use interleaved::index::engine::MemKv;
+use interleaved::index::schema::S_IFREG;
+use interleaved::index::{Kv, NewNode, ROOT};
+use interleaved::{
+    Effort, Error, File, Region, SettleOptions, Settled, Store, StoreOptions, access,
+};
+
+use crate::disk::Disk;
+
+/// Length of a chunk.
+pub(crate) const CHUNK: usize = 4096;
+/// Memory with which no writer waits. Half of it is for unwritten data.
+const PLENTY: usize = 64 * CHUNK;
+
+pub(crate) struct Bench {
+    pub(crate) disk: Disk,
+    kv: Arc<MemKv>,
+    pub(crate) store: Store,
+}
+
+/// What a loss of power would leave.
+pub(crate) struct Survivor {
+    disk: Disk,
+    kv: MemKv,
+}
+
+impl Bench {
+    pub(crate) fn new() -> Self {
+        Self::with_memory(PLENTY)
+    }
+
+    pub(crate) fn with_memory(memory: usize) -> Self {
+        Self::on(Disk::new(), MemKv::new(), memory)
+    }
+
+    fn on(disk: Disk, kv: MemKv, memory: usize) -> Self {
+        let options = StoreOptions {
+            memory: memory as u64,
+            workers: 1,
+            owner: (0, 0),
+            effort: Effort::None,
+            purpose: String::new(),
+            device: Default::default(),
+            kernel_cache: true,
+        };
+        let kv = Arc::new(kv);
+        let backing = Arc::new(disk.clone());
+        let store = access::open(backing, Arc::clone(&kv) as Arc<dyn Kv>, &options);
+        Self {
+            store: store.expect("the disk works"),
+            disk,
+            kv,
+        }
+    }
+
+    /// A new file, to be given back with [`Store::close`].
+    pub(crate) fn create(&self, name: &str) -> Arc<File> {
+        let node = NewNode {
+            mode: S_IFREG | 0o600,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            target: Vec::new(),
+            chunk_shift: CHUNK.ilog2() as u8,
+            xattrs: Vec::new(),
+        };
+        let namespace = self.store.namespace();
+        let (inode, _) = namespace
+            .create(ROOT, name.as_bytes(), &node)
+            .expect("there is none");
+        self.store.file(inode.ino).expect("it is there")
+    }
+
+    /// The same with something durable in it.
+    pub(crate) fn written(&self, name: &str, contents: &[u8]) -> Arc<File> {
+        let file = self.create(name);
+        self.write(&file, 0, contents);
+        self.store.sync(&file).expect("the disk works");
+        file
+    }
+
+    pub(crate) fn write(&self, file: &Arc<File>, offset: usize, bytes: &[u8]) {
+        self.store
+            .write(file, offset as u64, bytes)
+            .expect("there is room");
+    }
+
+    /// All of a file.
+    pub(crate) fn read(&self, file: &Arc<File>) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.store
+            .read(file, 0, usize::MAX, &mut out)
+            .expect("it can be read");
+        out
+    }
+
+    /// Settles all of a file, again where it has been settled.
+    pub(crate) fn settle(&self, file: &Arc<File>, regions: &[Region]) -> Result<Settled, Error> {
+        let options = SettleOptions {
+            workers: 2,
+            effort: Effort::Lz4,
+            force: true,
+            anew: true,
+            pace: &|_| true,
+        };
+        access::settle(&self.store, file, regions, &options)
+    }
+
+    /// What would be there if the power went now.
+    pub(crate) fn survivor(&self) -> Survivor {
+        Survivor {
+            disk: self.disk.survivors(),
+            kv: self.kv.reopen(),
+        }
+    }
+
+    /// Ends the session, after which nothing of it is left in memory, and packs count what is in
+    /// these files, which are all there are; returns the contents that the next session finds.
+    pub(crate) fn end(self, inodes: &[u64]) -> Vec<Vec<u8>> {
+        self.store.shut_down().expect("the disk works");
+        access::assert_at_rest(&self.store);
+        let next = Arc::new(self.kv.reopen());
+        access::assert_usage(&self.store, &(next as Arc<dyn Kv>), inodes);
+        drop(self.store);
+        let survivor = Survivor {
+            disk: self.disk.survivors(),
+            kv: self.kv.reopen(),
+        };
+        survivor.contents(inodes)
+    }
+}
+
+impl Survivor {
+    /// Contents of files in the next session.
+    pub(crate) fn contents(self, inodes: &[u64]) -> Vec<Vec<u8>> {
+        let bench = Bench::on(self.disk, self.kv, PLENTY);
+        let read = |&ino: &u64| {
+            let file = bench.store.file(ino).expect("it is there");
+            let contents = bench.read(&file);
+            bench.store.close(file);
+            contents
+        };
+        let contents = inodes.iter().map(read).collect();
+        bench.store.shut_down().expect("the disk works");
+        access::assert_at_rest(&bench.store);
+        contents
+    }
+}
