@@ -244,11 +244,11 @@ impl Requested {
     pub fn set(&mut self, name: &str, value: &str) -> Result<bool, OptionError> {
         match name {
             "memory" => self.memory = Some(parse_memory(value)?),
-            "workers" => self.workers = Some(parse_workers(value)?),
+            "workers" => self.workers = Some(parse_workers(name, value)?),
             "chunk" => self.chunk = Some(parse_chunk(value)?),
             "settle" => self.settle = Some(parse_settle(value)?),
             "settle_rate" => self.settle_rate = Some(parse_settle_rate(value)?),
-            "settle_workers" => self.settle_workers = Some(parse_workers(value)?),
+            "settle_workers" => self.settle_workers = Some(parse_workers(name, value)?),
             "metrics" => self.metrics = Some(value.parse().map_err(OptionError)?),
             "metrics_users" => self.metrics_users = Some(parse_users(value)?),
             "log" if value.is_empty() => {
@@ -461,22 +461,20 @@ pub fn parse_users(text: &str) -> Result<Vec<u32>, OptionError> {
         .collect()
 }
 
-/// Parses a number of workers.
+/// Parses the number of workers that an option of this name asks for.
 ///
 /// # Errors
 /// Not a number, or out of range.
-pub fn parse_workers(text: &str) -> Result<usize, OptionError> {
-    const WANTED: &str = "give a number from 1 to 256, for example workers=8";
-    let Ok(workers) = text.parse::<u64>() else {
-        return Err(OptionError(format!(
-            "workers '{text}' is not a number; {WANTED}"
-        )));
+pub fn parse_workers(name: &str, text: &str) -> Result<usize, OptionError> {
+    let refused = |what: &str| {
+        OptionError(format!(
+            "{name} '{text}' is {what}; give a number from 1 to {WORKERS_MAX}, for example {name}=8"
+        ))
     };
+    let workers: u64 = text.parse().map_err(|_| refused("not a number"))?;
     match usize::try_from(workers) {
         Ok(workers) if (1..=WORKERS_MAX).contains(&workers) => Ok(workers),
-        _ => Err(OptionError(format!(
-            "workers '{text}' is out of range; {WANTED}"
-        ))),
+        _ => Err(refused("out of range")),
     }
 }
 

@@ -180,6 +180,8 @@ fn values_out_of_range_say_the_range() {
         ("workers=0", ["out of range", "1 to 256"]),
         ("workers=257", ["out of range", "1 to 256"]),
         ("workers=two", ["not a number", "1 to 256"]),
+        ("settle_workers=0", ["settle_workers '0'", "settle_workers=8"]),
+        ("settle_workers=x", ["settle_workers 'x'", "settle_workers=8"]),
         ("chunk=32K", ["out of range", "64K to 16M"]),
         ("chunk=32M", ["out of range", "64K to 16M"]),
         ("chunk=100000", ["not a power of two", "64K to 16M"]),
