@@ -280,6 +280,9 @@ impl Requested {
             "atime" => self.atime = Some(true),
             "noatime" => self.atime = Some(false),
             "relatime" => self.atime = None,
+            // Access times are not kept, so there is nothing to choose.
+            "norelatime" | "strictatime" | "nostrictatime" | "diratime" | "nodiratime"
+            | "lazytime" | "nolazytime" => {}
             "sync" => self.sync = Some(true),
             "async" => self.sync = Some(false),
             "dirsync" => self.dirsync = true,
@@ -362,9 +365,9 @@ fn needs_value(name: &str) -> Result<bool, OptionError> {
 
 /// Options that mean something to fstab, mount(8) or systemd but nothing to a file system.
 fn handed_down(name: &str) -> bool {
-    const NAMES: [&str; 17] = [
+    const NAMES: [&str; 18] = [
         "defaults", "auto", "noauto", "user", "nouser", "users", "nousers", "owner", "noowner",
-        "group", "nogroup", "nofail", "_netdev", "comment", "helper", "uhelper", "silent",
+        "group", "nogroup", "nofail", "_netdev", "comment", "helper", "uhelper", "silent", "loud",
     ];
     NAMES.contains(&name) || name.starts_with("x-") || name.starts_with("X-")
 }

@@ -127,7 +127,8 @@ Mount options (-o):
                    much slower for those that write a few KiB at a time
   nodev, nosuid    the default when root mounts; dev and suid turn them off
   exec, noexec, atime, noatime, relatime, sync, async, dirsync
-                   as in mount(8); access times do not follow reading in any case
+                   as in mount(8); access times do not follow reading in any case, so
+                   nodiratime, strictatime, lazytime and the like change nothing
   Permissions are always checked by the kernel (default_permissions). What only fstab and
   systemd care about (defaults, auto, user, nofail, _netdev, x-...) is ignored.
 

@@ -107,6 +107,15 @@ fn an_fstab_line_is_understood() {
 }
 
 #[test]
+fn usual_options_for_access_times_are_no_obstacle() {
+    let usual = "norelatime,strictatime,nostrictatime,diratime,nodiratime,lazytime,nolazytime";
+    assert_eq!(
+        resolve(&format!("noatime,{usual},loud,silent"), &ROOT),
+        resolve("noatime", &ROOT)
+    );
+}
+
+#[test]
 fn the_last_word_wins() {
     assert!(resolve("rw,ro", &ROOT).read_only);
     assert!(!resolve("ro,rw", &ROOT).read_only);
@@ -180,8 +189,14 @@ fn values_out_of_range_say_the_range() {
         ("workers=0", ["out of range", "1 to 256"]),
         ("workers=257", ["out of range", "1 to 256"]),
         ("workers=two", ["not a number", "1 to 256"]),
-        ("settle_workers=0", ["settle_workers '0'", "settle_workers=8"]),
-        ("settle_workers=x", ["settle_workers 'x'", "settle_workers=8"]),
+        (
+            "settle_workers=0",
+            ["settle_workers '0'", "settle_workers=8"],
+        ),
+        (
+            "settle_workers=x",
+            ["settle_workers 'x'", "settle_workers=8"],
+        ),
         ("chunk=32K", ["out of range", "64K to 16M"]),
         ("chunk=32M", ["out of range", "64K to 16M"]),
         ("chunk=100000", ["not a power of two", "64K to 16M"]),
