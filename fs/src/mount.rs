@@ -140,6 +140,16 @@ fn start(fs: Arc<Fs>, options: &MountOptions) -> Result<Threads, Error> {
     Ok((session, settler))
 }
 
+/// The store as the system lists it. On its way through fusermount3 it is one of the words
+/// between commas.
+fn source(options: &MountOptions) -> String {
+    let store = options.store.display().to_string();
+    if nix::unistd::geteuid().is_root() {
+        return store;
+    }
+    store.replace('\\', "\\\\").replace(',', "\\,")
+}
+
 fn config(options: &MountOptions) -> Config {
     let mut config = Config::default();
     // As a custom option, because fuser drops its own when root mounts directly.
@@ -148,7 +158,7 @@ fn config(options: &MountOptions) -> Config {
         .push(MountOption::CUSTOM("subtype=shale".to_owned()));
     config
         .mount_options
-        .push(MountOption::FSName(options.store.display().to_string()));
+        .push(MountOption::FSName(source(options)));
     if options.default_permissions {
         config.mount_options.push(MountOption::DefaultPermissions);
     }

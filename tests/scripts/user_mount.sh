@@ -54,3 +54,11 @@ until ! stat mnt > /dev/null 2>&1; do sleep 0.01; done
 "$shale" mount store mnt
 seq 1 400000 | cmp - mnt/run/file
 "$shale" unmount mnt
+
+# The store's name goes through fusermount3 between other options.
+for odd in 'a,b' 'a\b' 'a\,b' 'a b'; do
+    "$shale" mount "$odd" mnt
+    [ "$(findmnt -rn -o SOURCE mnt)" = "$(printf %s "$PWD/$odd" | sed 's/\\/\\x5c/g; s/ /\\x20/g')" ]
+    "$shale" unmount mnt
+    "$shale" fsck "$odd"
+done
