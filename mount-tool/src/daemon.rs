@@ -1,9 +1,10 @@
 //! The process that stays: started without fork(), stopped by signals.
 //!
 //! `shale mount` starts itself again with a hidden flag and waits for one line on a pipe:
-//! `ok`, or `failed STATUS MESSAGE`. The new process is a session of its own in `/`, its stdin
-//! is `/dev/null`, its stderr the log. If whoever asked for the mount has gone before it is
-//! there, it is taken down again.
+//! `ok`, or `failed STATUS MESSAGE`. The new process is in `/`, its stdin is `/dev/null`, its
+//! stderr the log, and once it has mounted it is a session of its own. Not before: the kernel
+//! lets nobody but the process group of who mounts on demand past an autofs mount point. If
+//! whoever asked for the mount has gone before it is there, it is taken down again.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
@@ -150,8 +151,6 @@ impl Drop for Diverted {
 pub(crate) fn daemonized(
     prepare: impl FnOnce() -> Result<MountOptions, Failure>,
 ) -> Result<(), Failure> {
-    // Fails only for a process group leader, which a freshly started process is not.
-    let _ = nix::unistd::setsid();
     let _ = std::env::set_current_dir("/");
     // When started through /proc/self/exe the kernel would list us as "exe".
     let _ = std::fs::write("/proc/self/comm", "shale");
@@ -160,6 +159,8 @@ pub(crate) fn daemonized(
     let result = prepare().and_then(|options| {
         serve(&options, Manner::Daemon, || {
             told = true;
+            // Fails only for a process group leader, which a freshly started process is not.
+            let _ = nix::unistd::setsid();
             tell(Ok(()))?;
             let null = OpenOptions::new().write(true).open("/dev/null")?;
             nix::unistd::dup2_stdout(null)?;

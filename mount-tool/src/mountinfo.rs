@@ -28,6 +28,11 @@ impl Mount {
     pub(crate) fn is_shale(&self) -> bool {
         self.file_system == FILE_SYSTEM
     }
+
+    /// Whether it only stands for what is to be mounted there.
+    pub(crate) fn is_automount(&self) -> bool {
+        self.file_system == "autofs"
+    }
 }
 
 /// All mounts of this mount namespace, in the order they were made.

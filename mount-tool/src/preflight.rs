@@ -252,7 +252,8 @@ fn check_mountpoint(path: &Path, mounts: &Mounts, intent: Intent) -> Result<Path
     let unusable =
         |e: &io::Error| Failure::io("use mount point", path, e).with_status(mount_exit::FAILED);
     let path = paths::absolute(path).map_err(|e| unusable(&e))?;
-    if let Some(mount) = mounts.at(&path) {
+    // Where it is mounted on demand, autofs waits there for just this.
+    if let Some(mount) = mounts.at(&path).filter(|mount| !mount.is_automount()) {
         let what = if mount.is_shale() {
             format!("the store {}", mount.source.display())
         } else {

@@ -25,6 +25,7 @@ fn main() -> ExitCode {
         .test("stopping_waits_for_programs_that_use_files", busy)
         .test("a_service_that_cannot_mount_fails_and_says_why", fails)
         .test("fstab_mounts_at_boot_and_unmounts_durably", fstab)
+        .test("fstab_mounts_on_demand", automount)
         .run()
 }
 
@@ -330,6 +331,13 @@ fn fails(case: &Case) -> Outcome {
     Ok(())
 }
 
+/// What systemd calls the unit of a path.
+fn unit_of(path: &Path, kind: &str) -> Outcome<String> {
+    let line = Cmd::new("systemd-escape").arg("--path");
+    let name = line.arg(format!("--suffix={kind}")).arg(path).ok()?;
+    Ok(name.trim().to_owned())
+}
+
 fn fstab(case: &Case) -> Outcome {
     let (store, mountpoint) = (case.work().join("store"), case.work().join("mnt"));
     let line = format!(
@@ -342,8 +350,7 @@ fn fstab(case: &Case) -> Outcome {
     let bytes = Rng::new(2).bytes(20 << 20);
     machine.write("file", &bytes)?;
     let text = mountpoint.display().to_string();
-    let unit = Cmd::new("systemd-escape").args(["--path", "--suffix=mount"]);
-    let unit = unit.arg(&mountpoint).ok()?.trim().to_owned();
+    let unit = unit_of(&mountpoint, "mount")?;
     // The helper waits, so the stop of the generated unit does.
     machine.systemctl(&["stop", &unit])?;
     ensure!(!machine.is_mounted()?, "still mounted");
@@ -390,5 +397,37 @@ fn fstab(case: &Case) -> Outcome {
         finished.describe()
     );
     ensure_eq!(finished.status.code(), Some(1), "{}", finished.describe());
+    Ok(())
+}
+
+/// The first who looks makes systemd mount it, again and again.
+fn automount(case: &Case) -> Outcome {
+    let (store, mountpoint) = (case.work().join("store"), case.work().join("mnt"));
+    let line = format!(
+        "{} {} fuse.shale noauto,x-systemd.automount,memory=64M 0 0",
+        store.display(),
+        mountpoint.display()
+    );
+    let mut machine = Machine::boot(case, &line)?;
+    let (unit, door) = (
+        unit_of(&mountpoint, "mount")?,
+        unit_of(&mountpoint, "automount")?,
+    );
+    machine.systemctl(&["start", &door])?;
+    ensure!(!machine.is_mounted()?, "mounted before anybody looked");
+    machine.write("file", b"contents")?;
+    ensure!(machine.is_mounted()?, "not mounted when it was used");
+    machine.systemctl(&["stop", &unit])?;
+    ensure!(!machine.is_mounted()?, "still mounted");
+    machine.until("systemd waits for the next one", |machine| {
+        Ok(machine.property(&door, "SubState")? == "waiting")
+    })?;
+    ensure_eq!(
+        machine.read("file")?,
+        Some(b"contents".to_vec()),
+        "contents when it is mounted again"
+    );
+    machine.systemctl(&["stop", &door])?;
+    ensure_eq!(machine.stored("file")?, b"contents", "in the store");
     Ok(())
 }
