@@ -10,6 +10,7 @@ use shale_store::index::schema::Time;
 use shale_store::{File, Seen, Store};
 
 use crate::counters::Counters;
+use crate::options::Synchronous;
 use crate::policy::{Defaults, Followed, Policies};
 use crate::understanding::Understanding;
 use crate::variables::Surveys;
@@ -28,6 +29,7 @@ pub struct Fs {
     pub(crate) counters: Counters,
     pub(crate) surveys: Surveys,
     pub(crate) policies: Policies,
+    synchronous: Synchronous,
 }
 
 /// Who asks.
@@ -121,7 +123,39 @@ impl Fs {
             understanding: Understanding::default(),
             counters: Counters::default(),
             surveys: Surveys::default(),
+            synchronous: Synchronous::default(),
         }
+    }
+
+    /// The same file system, in which so much is durable when it returns.
+    #[must_use]
+    pub fn with_durable(self, synchronous: Synchronous) -> Self {
+        Self {
+            synchronous,
+            ..self
+        }
+    }
+
+    /// Whether a change of this kind has to be durable when it returns.
+    pub(crate) fn is_synchronous(&self, change: Synchronous) -> bool {
+        self.synchronous >= change
+    }
+
+    /// Names have changed.
+    pub(crate) fn names_changed(&self) -> Result<(), Error> {
+        self.changed(Synchronous::Names)
+    }
+
+    /// Attributes have changed.
+    pub(crate) fn attributes_changed(&self) -> Result<(), Error> {
+        self.changed(Synchronous::Everything)
+    }
+
+    fn changed(&self, what: Synchronous) -> Result<(), Error> {
+        if self.is_synchronous(what) {
+            self.store.sync_metadata()?;
+        }
+        Ok(())
     }
 
     /// Notes that a file was opened for writing.

@@ -480,7 +480,7 @@ impl Filesystem for Wire {
         offset: u64,
         data: &[u8],
         write_flags: WriteFlags,
-        _flags: OpenFlags,
+        flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
@@ -491,8 +491,10 @@ impl Filesystem for Wire {
             // Without the write-back cache these are pages of mappings, whose times are ours.
             let cached = self.kernel_times && from_cache;
             self.fs.write(&handle, offset, data, kill, cached)?;
-            // Nobody waits for what the cache sends; closing the file does.
-            let sync = !from_cache && self.fs.wants_sync(&handle)?;
+            // Nobody waits for what the cache sends; closing the file does. Of what goes past the
+            // cache the kernel leaves it to us that O_SYNC and the like ask for it.
+            let asked = flags.0 & libc::O_DSYNC != 0;
+            let sync = !from_cache && (asked || self.fs.wants_sync(&handle)?);
             Ok(sync.then_some(handle))
         });
         let len = data.len() as u32;

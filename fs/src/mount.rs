@@ -83,7 +83,7 @@ pub fn mount(options: &MountOptions) -> Result<Mounted, Error> {
         chunk: options.chunk,
         quiet: options.settling.quiet,
     };
-    let fs = Arc::new(Fs::new(store, defaults));
+    let fs = Arc::new(Fs::new(store, defaults).with_durable(options.synchronous));
     let started = start(Arc::clone(&fs), options);
     match started {
         Ok((session, settler)) => Ok(Mounted {

@@ -67,12 +67,26 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// Nothing is kept in the kernel's page cache.
     pub direct_io: bool,
+    /// What is durable when it returns.
+    pub synchronous: Synchronous,
     /// The device that the store is on.
     pub device: Choice,
     /// The kernel checks permissions by mode, owner and ACL.
     pub default_permissions: bool,
     /// Passed to the kernel as they are: `nodev`, `nosuid`, `noexec`, `noatime`, `sync` ...
     pub fuse_options: Vec<String>,
+}
+
+/// What is durable already when it returns, without being asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Synchronous {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// Changes of names: `dirsync`.
+    Names,
+    /// Everything: `sync`.
+    Everything,
 }
 
 /// What depends on the machine and on who mounts.
@@ -350,6 +364,11 @@ impl Requested {
             read_only: self.read_only.unwrap_or(false),
             allow_other: self.allow_other || defaults.root,
             direct_io: self.direct_io,
+            synchronous: match self.sync {
+                Some(true) => Synchronous::Everything,
+                _ if self.dirsync => Synchronous::Names,
+                _ => Synchronous::Nothing,
+            },
             device: self.device.resolve(),
             default_permissions: true,
             fuse_options,

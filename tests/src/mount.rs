@@ -208,6 +208,13 @@ impl Mount {
         self.start()
     }
 
+    /// Unmounts and mounts again with other options.
+    pub fn remount_with(&mut self, options: &[&str]) -> Outcome {
+        self.unmount()?;
+        self.options = options.iter().map(OsString::from).collect();
+        self.start()
+    }
+
     /// Kills the daemon and waits until it has gone; the dead mount stays.
     pub fn kill9(&mut self) -> Outcome {
         let pid = self.pid()?;

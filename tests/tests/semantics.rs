@@ -32,6 +32,22 @@ const ROWS: &[(&str, &str, Body)] = &[
         durability::close,
     ),
     (
+        "`write` with `O_SYNC`, `O_DSYNC` or `RWF_DSYNC` returns, also with `-o direct_io`",
+        "synchronous_writes_are_durable",
+        durability::synchronous_write,
+    ),
+    (
+        "`write`, `truncate`, `chmod`, `setxattr` ... return in a mount with `-o sync`",
+        "everything_is_durable_at_once_where_the_mount_says_so",
+        durability::sync_mount,
+    ),
+    (
+        "`create`, `link`, `rename`, `unlink`, `mkdir` ... return in a mount with `-o dirsync` or \
+         `-o sync`",
+        "names_are_durable_at_once_where_the_mount_says_so",
+        durability::dirsync_mount,
+    ),
+    (
         "`close` of a file that was open for writing returns 0, policy `durability=sync`",
         "closed_files_are_durable_where_the_policy_says_so",
         durability::close_under_sync,

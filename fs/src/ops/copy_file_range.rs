@@ -1,5 +1,6 @@
 //! Copies inside the file system, without a way through the application.
 
+use crate::options::Synchronous;
 use crate::{Error, Fs, Handle};
 
 /// Bytes copied at a time.
@@ -21,7 +22,7 @@ impl Fs {
         len: u64,
     ) -> Result<u64, Error> {
         let len = len.min(CALL_MAX);
-        let sync = self.follow_policy(to)?;
+        let sync = self.follow_policy(to)? || self.is_synchronous(Synchronous::Everything);
         let mut buf = Vec::new();
         let mut done = 0;
         while done < len {

@@ -123,6 +123,7 @@ impl Fs {
             xattrs,
         };
         let (inode, _) = self.namespace().create(parent, name, &node)?;
+        self.names_changed()?;
         Ok(self.attr(inode))
     }
 

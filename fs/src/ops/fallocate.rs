@@ -3,6 +3,7 @@
 use shale_store::index::extent::MAX_FILE_SIZE;
 
 use crate::error::refused;
+use crate::options::Synchronous;
 use crate::{Error, Fs, Handle};
 
 impl Fs {
@@ -38,6 +39,9 @@ impl Fs {
         }
         if matches!(mode, 0 | ZERO) && end > handle.file.size() {
             self.store.truncate(&handle.file, end)?;
+        }
+        if self.is_synchronous(Synchronous::Everything) {
+            self.store.sync(&handle.file)?;
         }
         Ok(())
     }

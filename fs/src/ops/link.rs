@@ -9,6 +9,7 @@ impl Fs {
     /// As link(2).
     pub fn link(&self, ino: u64, parent: u64, name: &[u8]) -> Result<Attr, Error> {
         self.namespace().link(ino, parent, name)?;
+        self.names_changed()?;
         self.getattr(ino)
     }
 }

@@ -36,7 +36,7 @@ impl Fs {
                 self.relocated(parent, name)?;
             }
         }
-        Ok(())
+        self.names_changed()
     }
 
     /// Policies follow the place: what was moved has those of its new directory.

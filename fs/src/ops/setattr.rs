@@ -5,6 +5,7 @@ use shale_store::index::schema::Time;
 
 use crate::acl::{self, Acl};
 use crate::error::refused;
+use crate::options::Synchronous;
 use crate::{Attr, Error, Fs, Handle};
 
 /// What to change; `None` leaves it as it is.
@@ -61,10 +62,11 @@ impl Fs {
     /// `ENOENT`, `EISDIR`, `EINVAL`, `EFBIG`, or when the store fails.
     pub fn setattr(&self, ino: u64, handle: Option<&Handle>, set: &SetAttr) -> Result<Attr, Error> {
         if let Some(size) = set.size {
+            let always = self.is_synchronous(Synchronous::Everything);
             match handle {
                 Some(handle) => {
                     self.store.truncate(&handle.file, size)?;
-                    if self.follow_policy(handle)? {
+                    if self.follow_policy(handle)? || always {
                         self.store.sync(&handle.file)?;
                     }
                 }
@@ -73,7 +75,7 @@ impl Fs {
                     if inode.is_dir() {
                         return refused(libc::EISDIR);
                     }
-                    let sync = self.policy_of(&inode)?.sync;
+                    let sync = self.policy_of(&inode)?.sync || always;
                     let file = self.store.file(ino)?;
                     let result = self.store.truncate(&file, size).and_then(|()| {
                         if sync {
@@ -128,6 +130,8 @@ impl Fs {
                 .xattrs
                 .push((acl::ACCESS.to_vec(), Some(acl.encode())));
         }
-        Ok(self.attr(self.store.set_attr(ino, &change)?))
+        let attr = self.attr(self.store.set_attr(ino, &change)?);
+        self.attributes_changed()?;
+        Ok(attr)
     }
 }

@@ -12,7 +12,7 @@ impl Fs {
     pub fn unlink(&self, parent: u64, name: &[u8]) -> Result<(), Error> {
         let (removed, _) = self.namespace().unlink(parent, name)?;
         self.after(removed);
-        Ok(())
+        self.names_changed()
     }
 
     /// Removes an empty directory.
@@ -22,7 +22,7 @@ impl Fs {
     pub fn rmdir(&self, parent: u64, name: &[u8]) -> Result<(), Error> {
         let (removed, _) = self.namespace().rmdir(parent, name)?;
         self.after(removed);
-        Ok(())
+        self.names_changed()
     }
 
     pub(super) fn after(&self, removed: Removed) {

@@ -83,7 +83,7 @@ impl Fs {
             return self.set_policy(ino, name, value, mode);
         }
         self.namespace().set_xattr(ino, name, value, mode)?;
-        Ok(())
+        self.attributes_changed()
     }
 
     /// Removes an attribute.
@@ -103,10 +103,10 @@ impl Fs {
                     other?;
                 }
             }
-            return Ok(());
+            return self.attributes_changed();
         }
         self.namespace().remove_xattr(ino, name)?;
-        Ok(())
+        self.attributes_changed()
     }
 
     fn set_acl(&self, caller: &Caller, ino: u64, name: &[u8], value: &[u8]) -> Result<(), Error> {
@@ -133,7 +133,7 @@ impl Fs {
         };
         change.xattrs.push((name.to_vec(), stored));
         self.store.set_attr(ino, &change)?;
-        Ok(())
+        self.attributes_changed()
     }
 
     /// What the store is doing with a file, or whether something below a directory is not

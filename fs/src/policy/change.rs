@@ -34,7 +34,7 @@ impl Fs {
         if key == Key::Chunk && inode.is_file() {
             self.adopt_chunk(ino)?;
         }
-        Ok(())
+        self.attributes_changed()
     }
 
     /// Removes a policy.
@@ -44,7 +44,7 @@ impl Fs {
         }
         self.namespace().remove_xattr(ino, name)?;
         self.policies.changed();
-        Ok(())
+        self.attributes_changed()
     }
 
     /// Refuses, and tells the administrator why.

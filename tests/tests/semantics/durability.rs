@@ -20,12 +20,16 @@ struct Machine {
 
 impl Machine {
     fn new(case: &Case) -> Outcome<Machine> {
+        Machine::with(case, "settle=off")
+    }
+
+    fn with(case: &Case, options: &str) -> Outcome<Machine> {
         let host = case.loop_fs("host", LoopFs::Btrfs, 2 << 30)?;
         let device = Loop::new(host.path(), "device", LoopFs::Ext4, 192 << 20)?;
         let mount = Mount::new(
             device.path().join("store"),
             case.work().join("fs"),
-            &["-o", "settle=off"],
+            &["-o", options],
         )?;
         Ok(Machine {
             mount,
@@ -154,6 +158,109 @@ pub(crate) fn direct_write_under_sync(case: &Case) -> Outcome {
         machine.after_power_cut(case, |top| Ok(fs::metadata(top.join("dir/file"))?.len()))?;
     ensure_eq!(size, 5000, "size after a truncation");
     drop(file);
+    machine.end()
+}
+
+pub(crate) fn synchronous_write(case: &Case) -> Outcome {
+    use rustix::fs::OFlags;
+    let mut machine = Machine::new(case)?;
+    for (round, options) in ["settle=off", "direct_io", "direct_io,sync"]
+        .iter()
+        .enumerate()
+    {
+        machine.mount.remount_with(&["-o", options])?;
+        for (name, flags) in [
+            ("sync", OFlags::SYNC),
+            ("dsync", OFlags::DSYNC),
+            ("direct", OFlags::DSYNC | OFlags::DIRECT),
+            ("flag", OFlags::empty()),
+            ("plain", OFlags::empty()),
+        ] {
+            // Without either it need not be there, unless the mount says so.
+            if name == "plain" && !options.contains("sync") {
+                continue;
+            }
+            let path = format!("{name}{round}");
+            let file = File::options()
+                .write(true)
+                .create_new(true)
+                .custom_flags(flags.bits() as i32)
+                .open(machine.path().join(&path))?;
+            if name == "flag" {
+                let (bytes, flag) = (sample(), rustix::io::ReadWriteFlags::DSYNC);
+                let mut done = 0;
+                while done < bytes.len() {
+                    let piece = [std::io::IoSlice::new(&bytes[done..])];
+                    done += rustix::io::pwritev2(&file, &piece, done as u64, flag)?;
+                }
+            } else {
+                file.write_all_at(&sample(), 0)?;
+            }
+            let there = machine.after_power_cut(case, |top| Ok(holds_sample(&top.join(&path))))?;
+            ensure!(
+                there,
+                "{options}: what was written with {name} is not there"
+            );
+            drop(file);
+        }
+    }
+    machine.end()
+}
+
+pub(crate) fn sync_mount(case: &Case) -> Outcome {
+    let mut machine = Machine::with(case, "sync")?;
+    let path = machine.path().join("file");
+    let file = File::create(&path)?;
+    file.write_all_at(&sample(), 0)?;
+    let there = machine.after_power_cut(case, |top| Ok(holds_sample(&top.join("file"))))?;
+    ensure!(there, "what was written is not there");
+    file.set_len(5000)?;
+    let size = machine.after_power_cut(case, |top| Ok(fs::metadata(top.join("file"))?.len()))?;
+    ensure_eq!(size, 5000, "size after a truncation");
+    fs::set_permissions(&path, Permissions::from_mode(0o604))?;
+    let mode = machine.after_power_cut(case, |top| Ok(fs::metadata(top.join("file"))?.mode()))?;
+    ensure_eq!(mode & 0o777, 0o604, "permissions");
+    rustix::fs::setxattr(&path, "user.note", b"x", XattrFlags::empty())?;
+    let noted = machine.after_power_cut(case, |top| {
+        let mut value = [0; 8];
+        Ok(rustix::fs::getxattr(top.join("file"), "user.note", &mut value).is_ok())
+    })?;
+    ensure!(noted, "an attribute is not there");
+    drop(file);
+    machine.end()
+}
+
+pub(crate) fn dirsync_mount(case: &Case) -> Outcome {
+    let mut machine = Machine::with(case, "dirsync")?;
+    for options in ["dirsync", "sync"] {
+        machine.mount.remount_with(&["-o", options])?;
+        for name in ["a", "b", "c", "renamed", "linked"] {
+            let _ = fs::remove_file(machine.path().join(name));
+        }
+        let _ = fs::remove_dir(machine.path().join("made"));
+        let top = machine.path().to_owned();
+        let exists = |machine: &mut Machine, name: &str| {
+            machine.after_power_cut(case, |top| Ok(top.join(name).exists()))
+        };
+        File::create(top.join("a"))?;
+        ensure!(exists(&mut machine, "a")?, "{options}: a new file");
+        fs::rename(top.join("a"), top.join("renamed"))?;
+        ensure!(exists(&mut machine, "renamed")?, "{options}: a new name");
+        fs::hard_link(top.join("renamed"), top.join("linked"))?;
+        ensure!(exists(&mut machine, "linked")?, "{options}: a second name");
+        fs::create_dir(top.join("made"))?;
+        ensure!(exists(&mut machine, "made")?, "{options}: a directory");
+        fs::remove_file(top.join("linked"))?;
+        ensure!(
+            !exists(&mut machine, "linked")?,
+            "{options}: a name is back"
+        );
+        fs::remove_dir(top.join("made"))?;
+        ensure!(
+            !exists(&mut machine, "made")?,
+            "{options}: a directory is back"
+        );
+    }
     machine.end()
 }
 
