@@ -25,6 +25,7 @@ fn main() -> ExitCode {
             from_a_read_only_device,
         )
         .test("a_store_of_a_killed_daemon_comes_out", from_a_killed_daemon)
+        .test("a_copy_has_no_lists_of_its_new_place", no_inheritance)
         .test("one_file_or_directory_of_a_store", part_of_a_store)
         .test("a_mounted_store_leads_to_its_mount", mounted_store)
         .test("what_is_no_place_for_a_copy_is_refused", no_place)
@@ -395,5 +396,25 @@ fn ordinary_user(case: &Case) -> Outcome {
         "its own file"
     );
     ensure!(!copy.join("closed").exists(), "a file it may not read");
+    mount.unmount()
+}
+
+/// A directory with a default list would let others in who are kept out of the original.
+fn no_inheritance(case: &Case) -> Outcome {
+    let mut mount = filled(case)?;
+    let target = case.dir("target")?;
+    Cmd::new("setfacl")
+        .args(["-d", "-m", "u:4321:rwx"])
+        .arg(&target)
+        .ok()?;
+    let tree = mount.path().join("tree");
+    export(&[&tree, &target.join("copy")])?.success()?;
+    same_trees(&read_tree(&target.join("copy"))?, &read_tree(&tree)?)?;
+    let lists = |path: &Path| {
+        Cmd::shell("find . ! -type l -print0 | sort -z | xargs -0 getfacl -n")
+            .cwd(path)
+            .ok()
+    };
+    ensure_eq!(lists(&target.join("copy"))?, lists(&tree)?, "the lists");
     mount.unmount()
 }

@@ -50,6 +50,19 @@ pub(crate) fn give(
     times(node, path).map_err(failed)
 }
 
+/// Takes the access control lists away that a new file or directory has got from the directory
+/// it is in.
+pub(crate) fn disinherit(path: &Path) -> io::Result<()> {
+    for list in ["system.posix_acl_access", "system.posix_acl_default"] {
+        match rustix::fs::lremovexattr(path, list) {
+            // A file has no default list.
+            Ok(()) | Err(Errno::NODATA | Errno::NOTSUP | Errno::ACCESS) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(())
+}
+
 /// Sets the times.
 pub(crate) fn times(node: &Node, path: &Path) -> io::Result<()> {
     let time = |(seconds, nanoseconds): Time| Timespec {

@@ -127,6 +127,7 @@ impl<S: Source> Export<'_, S> {
             None => DirBuilder::new()
                 .mode(0o700)
                 .create(target)
+                .and_then(|()| attributes::disinherit(target))
                 .map_err(failed)?,
             Some(there) if there.is_dir() => {
                 // An earlier export may have closed it already.
@@ -170,6 +171,7 @@ impl<S: Source> Export<'_, S> {
     fn copy(&mut self, id: &S::Id, node: &Node, target: &Path) -> Result<(), Failure> {
         let mut contents = self.source.contents(id)?;
         let draft = Draft::new(target)?;
+        attributes::disinherit(draft.path()).map_err(|e| cannot_write(target, &e))?;
         let (size, salvage) = (node.size, self.wishes.salvage);
         let lost = copy::contents(&mut *contents, size, &draft, target, salvage, self.progress)?;
         if contents.has_changed()? {
@@ -256,7 +258,8 @@ impl<S: Source> Export<'_, S> {
             self.make_way(Some(&there), target)?;
         }
         self.replace(target, |path| {
-            mknodat(CWD, path, kind, Mode::from_raw_mode(0o600), device).map_err(Into::into)
+            mknodat(CWD, path, kind, Mode::from_raw_mode(0o600), device)?;
+            attributes::disinherit(path)
         })?;
         attributes::give(node, target, target, &mut self.report.missed_attributes)
     }
