@@ -362,6 +362,14 @@ fn gained(case: &Case) -> Outcome {
     ensure_eq!(settled["files"], 1, "what is named is followed");
     let before = settled["stored_before"].as_u64().unwrap_or(0);
     ensure!(before >= 4 << 20, "noise of 4 MiB: {settled:#}");
+    fs::hard_link(&path, mount.path().join("second"))?;
+    let settled = shale()
+        .args(["settle", "--rewrite", "--json"])
+        .args([mount.path().join("link"), mount.path().into(), path])
+        .ok()?;
+    let settled: serde_json::Value = serde_json::from_str(&settled)?;
+    ensure_eq!(settled["files"], 1, "a file of several names");
+    ensure_eq!(settled["raw"], 4 << 20, "its bytes");
     mount.unmount()
 }
 

@@ -1,7 +1,9 @@
 //! `shale settle`
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -54,7 +56,7 @@ struct Asked {
 }
 
 pub(crate) fn run(args: &SettleArgs) -> Result<ExitCode, Failure> {
-    let mut files = Vec::new();
+    let mut files = Files::default();
     let mut summary = Summary::default();
     for path in &args.paths {
         check_place(path)?;
@@ -76,7 +78,7 @@ pub(crate) fn run(args: &SettleArgs) -> Result<ExitCode, Failure> {
     let waits = args.wait || args.rewrite;
     let how = if args.rewrite { "rewrite" } else { "1" };
     let mut asked = Vec::new();
-    for path in files {
+    for path in files.paths {
         // Before it is asked for: it may be quick.
         let Taken {
             raw,
@@ -123,15 +125,34 @@ pub(crate) fn run(args: &SettleArgs) -> Result<ExitCode, Failure> {
     })
 }
 
+/// Files to be settled, each once, however many names it has.
+#[derive(Debug, Default)]
+struct Files {
+    paths: Vec<PathBuf>,
+    seen: HashSet<(u64, u64)>,
+}
+
+impl Files {
+    fn add(&mut self, path: &Path) {
+        // Of one that cannot be looked at, asking for it says why.
+        let again = path
+            .metadata()
+            .is_ok_and(|facts| !self.seen.insert((facts.dev(), facts.ino())));
+        if !again {
+            self.paths.push(path.to_owned());
+        }
+    }
+}
+
 /// Regular files below a path; links are not followed, directories of others are noted.
 fn collect(
     path: &Path,
     file_type: std::fs::FileType,
-    files: &mut Vec<PathBuf>,
+    files: &mut Files,
     summary: &mut Summary,
 ) -> Result<(), Failure> {
     if file_type.is_file() {
-        files.push(path.to_owned());
+        files.add(path);
     } else if file_type.is_dir() {
         let entries = match std::fs::read_dir(path) {
             Ok(entries) => entries,
@@ -139,6 +160,8 @@ fn collect(
                 summary.has_failed(path, DENIED);
                 return Ok(());
             }
+            // Deleted while we look.
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
             Err(e) => return Err(unreadable(path, &e)),
         };
         for entry in entries {
