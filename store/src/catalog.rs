@@ -212,7 +212,10 @@ impl Catalog {
         {
             let (shared, engine) = (Arc::clone(&self.shared), Arc::clone(&self.engine));
             let body = move || {
-                if let Err(e) = shared.dump(&engine) {
+                // One that is given up because the store is closed is made by the next mount.
+                if let Err(e) = shared.dump(&engine)
+                    && !shared.stop.load(Ordering::SeqCst)
+                {
                     tracing::warn!("the catalogue could not be renewed, it is tried again: {e}");
                 }
             };

@@ -410,5 +410,16 @@ pub(crate) fn killed(case: &Case) -> Outcome {
     changed(mount.path())?;
     ensure!(holds_sample(&other), "what was durable");
     mount.unmount()?;
+    mount.fsck_is_clean()?;
+    // Ended while it still puts things in order, it has nothing to warn of.
+    for _ in 0..5 {
+        mount.start()?;
+        mount.kill9()?;
+        mount.detach();
+        mount.start()?;
+        mount.unmount()?;
+    }
+    let log = mount.log_text();
+    ensure!(!log.contains("WARN"), "there is nothing to warn of: {log}");
     mount.fsck_is_clean()
 }
