@@ -111,8 +111,18 @@ pub(crate) fn stranger(path: &Path) -> Failure {
     )
 }
 
-/// A path that cannot be looked at.
+/// A path that cannot be looked at, or that a mount may not change.
 pub(crate) fn unreadable(path: &Path, error: &io::Error) -> Failure {
+    if error.kind() == io::ErrorKind::ReadOnlyFilesystem {
+        return Failure::new(
+            exit::IO,
+            format_args!(
+                "{} is in a read-only mount, where nothing can be changed; unmount it and mount \
+                 it without ro",
+                path.display()
+            ),
+        );
+    }
     Failure::io("examine", path, error)
 }
 

@@ -80,6 +80,10 @@ fn main() -> ExitCode {
             stat_of_what_is_not_on_a_mount,
         )
         .test(
+            "changes_in_a_mount_that_is_read_only",
+            changes_in_a_read_only_mount,
+        )
+        .test(
             "every_command_refuses_every_bad_path_and_number",
             table::every_command_refuses_everything,
         )
@@ -500,4 +504,22 @@ fn stat_of_what_is_not_on_a_mount(case: &Case) -> Outcome {
         names(&refused(shale().arg("stat").arg(path).run()?)?, path)?;
     }
     Ok(())
+}
+
+fn changes_in_a_read_only_mount(case: &Case) -> Outcome {
+    let mut mount = case.mount("fs", &["-o", "settle=off"])?;
+    fs::write(mount.path().join("file"), vec![b'x'; 100_000])?;
+    mount.remount_with(&["--ro"])?;
+    for words in [
+        &["settle", "--wait"][..],
+        &["settle", "--rewrite"],
+        &["gc", "--wait"],
+        &["policy", "set", "codec=lz4"],
+    ] {
+        let finished = shale().args(words).arg(mount.path()).run()?.status_is(74)?;
+        let message = refused(finished)?;
+        ensure!(message.contains("mount it without ro"), "{message}");
+    }
+    shale().arg("stat").arg(mount.path()).ok()?;
+    mount.unmount()
 }
