@@ -279,6 +279,9 @@ fn start_logging(default: &str) {
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal())
         .with_target(false)
+        // What cannot be logged, because the device of the log is full, would be said on the same
+        // standard error with a macro that panics.
+        .log_internal_errors(false)
         .try_init();
 }
 

@@ -40,6 +40,10 @@ fn main() -> ExitCode {
             "very_many_who_wait_for_a_device_hold_up_nobody_else",
             very_many_who_wait,
         )
+        .test(
+            "a_log_that_cannot_be_written_harms_nobody",
+            a_log_that_cannot_be_written,
+        )
         .test("interrupted_and_short_transfers_are_finished", interrupted)
         .test(
             "interrupted_and_short_transfers_of_mapped_packs_are_finished",
@@ -487,4 +491,24 @@ fn work_on(
         .ok()?;
     rustix::fs::statvfs(top)?;
     check(kept, "after the work")
+}
+
+/// As when the log is on a device that is full.
+fn a_log_that_cannot_be_written(case: &Case) -> Outcome {
+    std::os::unix::fs::symlink("/dev/full", case.work().join("fs.log"))?;
+    let mut mount = case.mount("fs", &[])?;
+    for _ in 0..20 {
+        // The reason would be logged.
+        let refused = rustix::fs::setxattr(
+            mount.path(),
+            "user.shale.codec",
+            b"nonsense",
+            rustix::fs::XattrFlags::empty(),
+        );
+        ensure_eq!(refused, Err(rustix::io::Errno::INVAL), "a bad attribute");
+    }
+    let kept = durable_files(mount.path(), "file", 3, &mut Rng::new(1))?;
+    check(&kept, "with a log that cannot be written")?;
+    mount.unmount()?;
+    mount.fsck_is_clean()
 }
