@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
-use fuser::{Config, INodeNo, MountOption, Session, SessionACL};
+use fuser::{BackgroundSession, Config, INodeNo, MountOption, Session, SessionACL};
 use nix::mount::MntFlags;
 use shale_store::{Effort, Store, StoreOptions};
 
@@ -125,9 +125,9 @@ fn start(fs: Arc<Fs>, options: &MountOptions) -> Result<Threads, Error> {
     let _ = notifier.set(session.notifier());
     fs.settling
         .listen(Box::new(move |ino| forget_attr(&notifier, INodeNo(ino))));
-    let session = std::thread::Builder::new()
-        .name("shale-session".to_owned())
-        .spawn(move || session.run())
+    let session = session
+        .spawn()
+        .and_then(thread_of)
         .map_err(failed("start threads for", mountpoint))?;
     // Not being able to settle is no reason not to mount.
     let settler = (!options.read_only)
@@ -138,6 +138,15 @@ fn start(fs: Arc<Fs>, options: &MountOptions) -> Result<Threads, Error> {
             None
         });
     Ok((session, settler))
+}
+
+/// The thread of a session, without what would unmount in the end: fuser 0.18 takes a mount that
+/// has gone for one that is there, and would unmount whatever has been mounted in its place.
+fn thread_of(mut session: BackgroundSession) -> std::io::Result<JoinHandle<std::io::Result<()>>> {
+    let other = std::thread::Builder::new().spawn(|| Ok(()))?;
+    let thread = std::mem::replace(&mut session.guard, other);
+    std::mem::forget(session);
+    Ok(thread)
 }
 
 /// The store as the system lists it. On its way through fusermount3 it is one of the words
@@ -210,11 +219,16 @@ impl Mounted {
     /// # Errors
     /// What could not be made durable, or how the session failed.
     pub fn wait(self, unmounted: impl FnOnce()) -> Result<(), Error> {
+        let unmounter = self.unmounter();
         let ended = self
             .session
             .join()
             .unwrap_or_else(|_| Err(std::io::Error::other("the session panicked")))
             .or_else(unless_unmounted);
+        if ended.is_err() {
+            // It is still mounted, and nobody answers.
+            let _ = unmounter.unmount();
+        }
         unmounted();
         drop(self.metrics);
         self.fs.stop_settling();

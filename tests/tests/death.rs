@@ -1,4 +1,5 @@
-//! The death of the daemon at every named stage of its work, and its end by SIGTERM.
+//! The death of the daemon at every named stage of its work, its end by SIGTERM, and what it has
+//! to do with those before and after it.
 //!
 //! A file counts once both it and its directory have been synced. Whatever ends the daemon, those
 //! files must be there byte for byte afterwards, every change of names that had returned must
@@ -15,6 +16,8 @@ mod churn;
 mod sigterm;
 #[path = "death/stages.rs"]
 mod stages;
+#[path = "death/succession.rs"]
+mod succession;
 
 fn main() -> ExitCode {
     Suite::new("death")
@@ -30,6 +33,10 @@ fn main() -> ExitCode {
         .test(
             "sigterm_waits_for_programs_that_use_files",
             sigterm::waits_for_open_files,
+        )
+        .test(
+            "a_daemon_that_ends_leaves_the_next_mount_alone",
+            succession::next_mount,
         )
         .run()
 }

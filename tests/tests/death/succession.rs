@@ -1,0 +1,28 @@
+//! Who comes after a daemon in the same place.
+
+use std::fs::File;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use shale_tests::{Case, Mount, Outcome, alive, ensure};
+
+/// What is mounted in the place of a mount that is out of sight stays when that comes to its end.
+pub(crate) fn next_mount(case: &Case) -> Outcome {
+    let mut first = case.mount("fs", &[])?;
+    let pid = first.pid()?;
+    let mut file = File::create(first.path().join("file"))?;
+    // As `umount -l` does.
+    first.detach();
+    let store = case.work().join("next.store");
+    let mut next = Mount::new(store, first.path().to_owned(), &[])?;
+    file.write_all(b"last words")?;
+    drop(file);
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while alive(pid) {
+        ensure!(Instant::now() < deadline, "the first daemon does not end");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    ensure!(next.is_mounted(), "the next mount has gone with the first");
+    next.unmount()?;
+    first.fsck_is_clean()
+}
