@@ -151,6 +151,7 @@ impl Drop for Diverted {
 pub(crate) fn daemonized(
     prepare: impl FnOnce() -> Result<MountOptions, Failure>,
 ) -> Result<(), Failure> {
+    close_inherited();
     let _ = std::env::set_current_dir("/");
     // When started through /proc/self/exe the kernel would list us as "exe".
     let _ = std::fs::write("/proc/self/comm", "shale");
@@ -175,6 +176,20 @@ pub(crate) fn daemonized(
         }
     }
     result
+}
+
+/// Whoever asked for the mount may have locks, or files on other mounts, in descriptors that it
+/// did not mean for a process that stays.
+fn close_inherited() {
+    let Ok(open) = std::fs::read_dir("/proc/self/fd") else {
+        return;
+    };
+    let number = |entry: std::fs::DirEntry| entry.file_name().to_str()?.parse::<i32>().ok();
+    let open: Vec<i32> = open.flatten().filter_map(number).collect();
+    for descriptor in open.into_iter().filter(|&number| number > 2) {
+        // That of the listing has gone already.
+        let _ = nix::unistd::close(descriptor);
+    }
 }
 
 /// How a mount is served.

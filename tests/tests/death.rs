@@ -38,5 +38,9 @@ fn main() -> ExitCode {
             "a_daemon_that_ends_leaves_the_next_mount_alone",
             succession::next_mount,
         )
+        .test(
+            "a_daemon_keeps_no_descriptor_of_who_mounted",
+            succession::descriptors,
+        )
         .run()
 }

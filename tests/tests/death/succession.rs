@@ -1,10 +1,10 @@
-//! Who comes after a daemon in the same place.
+//! A daemon among others: who comes after it in the same place, and who started it.
 
 use std::fs::File;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use shale_tests::{Case, Mount, Outcome, alive, ensure};
+use shale_tests::{Case, Cmd, Mount, Outcome, alive, binary, ensure};
 
 /// What is mounted in the place of a mount that is out of sight stays when that comes to its end.
 pub(crate) fn next_mount(case: &Case) -> Outcome {
@@ -25,4 +25,23 @@ pub(crate) fn next_mount(case: &Case) -> Outcome {
     ensure!(next.is_mounted(), "the next mount has gone with the first");
     next.unmount()?;
     first.fsck_is_clean()
+}
+
+/// A script that holds a lock while it mounts does not hold it for ever.
+pub(crate) fn descriptors(case: &Case) -> Outcome {
+    let mut mount = case.mount("fs", &[])?;
+    mount.unmount()?;
+    let lock = case.work().join("script.lock");
+    Cmd::shell("exec 9> \"$1\"; flock -n 9; \"$2\" mount \"$3\" \"$4\"")
+        .arg("script")
+        .args([
+            &lock,
+            &binary(),
+            &mount.store().to_owned(),
+            &mount.path().to_owned(),
+        ])
+        .ok()?;
+    Cmd::new("flock").arg("-n").arg(&lock).arg("true").ok()?;
+    Cmd::new(binary()).arg("unmount").arg(mount.path()).ok()?;
+    Ok(())
 }
