@@ -127,6 +127,20 @@ pub trait Backing: Send + Sync + std::fmt::Debug {
     /// What the operating system says.
     fn space(&self) -> io::Result<Space>;
 
+    /// Whether [`Backing::space`] takes for free what was written lately, until
+    /// [`Backing::count`].
+    fn counts_late(&self) -> bool {
+        false
+    }
+
+    /// Has everything counted that was written, which may take as long as a sync of the device.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    fn count(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Packs should be a multiple of so many bytes long.
     fn pack_unit(&self) -> u64 {
         1

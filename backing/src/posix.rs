@@ -19,6 +19,10 @@ use crate::{Access, Backing, BackingFile, Entry, Space, Striping, writeout};
 const FILE_MODE: u32 = 0o600;
 const DIR_MODE: u32 = 0o700;
 
+/// File systems that count a file when a transaction ends, not when it is written or synced: btrfs
+/// and ZFS.
+const LATE: [i64; 2] = [0x9123_683E, 0x2FC1_2FC1];
+
 /// Linux reads no more than this for one request to read ahead, on most devices.
 const READ_AHEAD: u64 = 128 << 10;
 
@@ -177,6 +181,16 @@ impl Backing for PosixBacking {
             inodes: stat.files(),
             inodes_free: stat.files_free(),
         })
+    }
+
+    fn counts_late(&self) -> bool {
+        again(|| Ok(nix::sys::statfs::statfs(self.anchor())?))
+            .is_ok_and(|stat| LATE.contains(&stat.filesystem_type().0))
+    }
+
+    fn count(&self) -> io::Result<()> {
+        let directory = again(|| File::open(self.anchor()))?;
+        again(|| Ok(nix::unistd::syncfs(&directory)?))
     }
 
     fn pack_unit(&self) -> u64 {

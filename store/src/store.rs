@@ -174,7 +174,7 @@ impl Store {
         let (ahead_sender, ahead_receiver) = channel::unbounded();
         let inner = Arc::new(Inner {
             namespace,
-            space: SpaceGuard::new(total, packs.seal_bytes()),
+            space: SpaceGuard::new(total, packs.seal_bytes(), backing.counts_late()),
             frames: Frames::new(packs, options.memory / 4),
             budget: Budget::new(options.memory / 2),
             committer: Control::default(),

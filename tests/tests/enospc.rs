@@ -20,12 +20,15 @@ fn main() -> ExitCode {
     Suite::new("enospc")
         .limit(Duration::from_secs(400))
         .test("synced_files_survive_a_full_device", |case| {
-            fill(case, true)
+            fill(case, LoopFs::Ext4, true)
         })
         .test(
             "unsynced_writers_are_told_and_synced_files_survive",
-            |case| fill(case, false),
+            |case| fill(case, LoopFs::Ext4, false),
         )
+        .test("a_full_device_that_counts_late_can_be_emptied", |case| {
+            fill(case, LoopFs::Btrfs, false)
+        })
         .run()
 }
 
@@ -54,8 +57,12 @@ fn check(kept: &BTreeMap<PathBuf, Vec<u8>>, when: &str) -> Outcome {
     Ok(())
 }
 
-fn fill(case: &Case, sync: bool) -> Outcome {
-    let device = case.loop_fs("device", LoopFs::Ext4, 200 * MIB as u64)?;
+fn fill(case: &Case, kind: LoopFs, sync: bool) -> Outcome {
+    let size = match kind {
+        LoopFs::Ext4 => 200,
+        LoopFs::Btrfs => 400,
+    };
+    let device = case.loop_fs("device", kind, (size * MIB) as u64)?;
     // Without ShaleFS the device itself is under test.
     let mut mount = if on_ext4() {
         None
@@ -98,9 +105,9 @@ fn fill(case: &Case, sync: bool) -> Outcome {
         }
     }
     let Some((index, errno)) = told else {
-        return Err(Failure::new(
-            "1.6 GiB of noise went onto a device of 200 MiB without an error",
-        ));
+        return Err(Failure::new(format!(
+            "1.6 GiB of noise went onto a device of {size} MiB without an error"
+        )));
     };
     note(format!("told after {} MiB: {errno}", 40 + index * 8));
     ensure_eq!(
