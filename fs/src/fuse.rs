@@ -623,12 +623,19 @@ impl Filesystem for Wire {
         let listed = run(&self.fs, Op::Readdirplus, ino, || {
             self.fs.readdir(ino.0, offset, |entry| {
                 let name = OsStr::from_bytes(&entry.name);
+                // There is one time for name and attributes, and of what is being stored the
+                // blocks change without a word.
+                let ttl = if self.fs.store().is_dirty(entry.ino) {
+                    ATTR_TTL
+                } else {
+                    ENTRY_TTL
+                };
                 match self.fs.listed_attr(entry) {
                     Ok(Some(attr)) => !reply.add(
                         INodeNo(entry.ino),
                         entry.cookie,
                         name,
-                        &ENTRY_TTL,
+                        &ttl,
                         &wire_attr(&attr),
                         GENERATION,
                     ),

@@ -150,6 +150,19 @@ pub(crate) fn blocks(case: &Case) -> Outcome {
         "{stored} bytes are stored"
     );
     ensure_eq!(fs::metadata(&path)?.len(), smooth.len() as u64, "length");
+
+    // Also of a file that was listed before it was stored.
+    let listed = mount.path().join("listed");
+    fs::write(&listed, &smooth)?;
+    Cmd::new("ls").arg("-l").arg(mount.path()).ok()?;
+    let begun = Instant::now();
+    while fs::metadata(&listed)?.blocks() != figure(&listed, "stored")?.div_ceil(512) {
+        ensure!(
+            begun.elapsed() < Duration::from_secs(20),
+            "the blocks are those from before it was stored"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
     mount.unmount()
 }
 
