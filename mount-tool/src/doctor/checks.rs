@@ -124,8 +124,8 @@ fn fuse(machine: &Machine) -> Check {
             "fuse",
             Problem,
             format!(
-                "cannot open /dev/fuse: {why}; load the module with 'modprobe fuse', or give the \
-                 container the device"
+                "cannot open /dev/fuse: {why}; load the module with 'modprobe fuse', open the device \
+                 to all users ('chmod 666 /dev/fuse'), or give it to the container"
             ),
         ),
     }
