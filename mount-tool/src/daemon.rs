@@ -268,7 +268,10 @@ fn obey(signals: &SigSet, unmounter: &Unmounter, manner: Manner, notifier: &Noti
                             tracing::warn!("{failure}");
                         }
                     }
-                    Err(failure) => tracing::warn!("{failure}"),
+                    Err(failure) => tracing::warn!(
+                        "{failure}; end the programs that use it and try again, or send SIGTERM, \
+                         which waits for them"
+                    ),
                 }
             }
             Err(e) => {
