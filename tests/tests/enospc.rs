@@ -60,7 +60,7 @@ fn check(kept: &BTreeMap<PathBuf, Vec<u8>>, when: &str) -> Outcome {
 fn fill(case: &Case, kind: LoopFs, sync: bool) -> Outcome {
     let size = match kind {
         LoopFs::Ext4 => 200,
-        LoopFs::Btrfs => 400,
+        LoopFs::Btrfs | LoopFs::Xfs => 400,
     };
     let device = case.loop_fs("device", kind, (size * MIB) as u64)?;
     // Without ShaleFS the device itself is under test.
