@@ -104,6 +104,9 @@ fn run<T>(
         Ok(Ok(value)) => Ok(value),
         Ok(Err(error)) => {
             let errno = error.errno();
+            if let Error::Store(error) = &error {
+                fs.store().note_damage(error);
+            }
             if errno == libc::EIO {
                 tracing::error!(inode = ino.0, "{}: {error}", operation.name());
             }

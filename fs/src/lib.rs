@@ -11,6 +11,7 @@
 mod acl;
 mod changes;
 mod counters;
+pub mod damage;
 mod error;
 #[cfg(test)]
 mod fixture;

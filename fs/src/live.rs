@@ -80,6 +80,8 @@ pub struct Live {
     pub dirty_files: u64,
     /// Files in use.
     pub files_in_use: u64,
+    /// Files in which something could not be read since the mount began.
+    pub damaged_files: u64,
     /// Index transactions.
     pub commits: u64,
     /// Syncs of the journal.
@@ -318,6 +320,7 @@ impl Fs {
             decode_queue: gauges.decode_queue,
             dirty_files: gauges.dirty_files,
             files_in_use: gauges.files,
+            damaged_files: store.damaged_files(),
             commits: gauges.commits,
             journal_syncs: gauges.journal_syncs,
             settle: Settle {
@@ -353,10 +356,16 @@ impl Fs {
 
     /// Where an inode is, from the root of the mount; its number where that takes too long.
     fn path_of(&self, ino: u64) -> String {
+        shorten(self.whole_path_of(ino, NAMES, DEPTH))
+    }
+
+    /// The same, all of it, by a look at so many entries of each directory and so many
+    /// directories.
+    pub(crate) fn whole_path_of(&self, ino: u64, entries: usize, depth: usize) -> String {
         let mut names = Vec::new();
         let mut at = ino;
-        while at != ROOT && names.len() < DEPTH {
-            let found = self.name_of(at);
+        while at != ROOT && names.len() < depth {
+            let found = self.name_of(at, entries);
             match found {
                 Some((parent, name)) => {
                     names.push(name);
@@ -372,16 +381,23 @@ impl Fs {
             return "/".to_owned();
         }
         names.reverse();
-        shorten(names.join("/"))
+        names.join("/")
     }
 
     /// The parent and the name of an inode.
-    fn name_of(&self, ino: u64) -> Option<(u64, String)> {
+    fn name_of(&self, ino: u64, entries: usize) -> Option<(u64, String)> {
         let inode = self.namespace().inode(ino).ok()?;
-        let entries = self.namespace().readdir(inode.parent, 0, NAMES).ok()?;
-        let entry = entries.into_iter().find(|entry| entry.ino == ino)?;
-        let name = String::from_utf8_lossy(&entry.name).into_owned();
-        Some((inode.parent, name))
+        let (mut cookie, mut seen) = (0, 0);
+        while seen < entries {
+            let page = self.namespace().readdir(inode.parent, cookie, NAMES).ok()?;
+            cookie = page.last()?.cookie;
+            seen += page.len();
+            if let Some(entry) = page.into_iter().find(|entry| entry.ino == ino) {
+                let name = String::from_utf8_lossy(&entry.name).into_owned();
+                return Some((inode.parent, name));
+            }
+        }
+        None
     }
 }
 

@@ -30,4 +30,5 @@ pub(crate) use change::parse_name;
 pub use held::Defaults;
 pub(crate) use held::{Held, Policy};
 pub use key::{Authority, Key};
+pub use refusals::tells_of_refusal;
 pub use value::{BadValue, Codec, Durability, Settle, Value};

@@ -332,6 +332,9 @@ impl<'a> Sweeper<'a> {
             }
             Err(e) if e.errno() == libc::ENOENT && is_gone(fs, ino) => Outcome::Done,
             Err(e) => {
+                if let Error::Store(e) = &e {
+                    fs.store.note_damage(e);
+                }
                 // The collector may have moved what was just being read: nothing is wrong with it.
                 if e.errno() == libc::ENOENT {
                     tracing::info!(inode = ino, "settling is put off: {e}");

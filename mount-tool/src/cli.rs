@@ -96,7 +96,8 @@ pub(crate) enum Command {
     /// Say what is wrong with this machine, a mount or a store, and what to change
     ///
     /// Looks at the kernel and FUSE, limits, the file system that the store is on and its
-    /// options, free space, permissions, the clock, the daemon and its log. Changes nothing.
+    /// options, free space, permissions, the clock, the daemon and its log, and at files whose data
+    /// could not be read. Changes nothing.
     Doctor(DoctorArgs),
     /// Try it: write a NetCDF file through a mount and compare
     ///

@@ -90,6 +90,14 @@ pub(crate) fn printable(name: &str) -> String {
     name.chars().map(escape).collect()
 }
 
+/// `1 file`, `2 files`.
+pub(crate) fn counted(count: u64, one: &str, many: &str) -> String {
+    match count {
+        1 => format!("1 {one}"),
+        _ => format!("{count} {many}"),
+    }
+}
+
 /// Writes to stdout. A reader that has seen enough (`| head`) is not an error.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
     let mut stdout = io::stdout().lock();

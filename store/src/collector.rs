@@ -184,6 +184,7 @@ fn pass(inner: &Inner, percent: Option<u64>, encoder: &mut FrameEncoder) -> Resu
             // What cannot be read cannot be moved; the other packs are not to suffer from that.
             Err(e) => {
                 tracing::warn!("{} is not emptied: {e}", PackId(pack).path().display());
+                inner.damage.note_error(&e);
                 failed.get_or_insert(e);
                 left_out.insert(pack);
                 inner.collector.note_stuck(pack);

@@ -29,7 +29,7 @@ use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::channel::{self, Sender};
 use crate::sync::thread::{self, JoinHandle};
-use crate::{ahead, collector, commit, pack, pipeline};
+use crate::{ahead, collector, commit, damage, pack, pipeline};
 
 /// How a store is used.
 #[derive(Clone, Debug)]
@@ -79,6 +79,8 @@ pub(crate) struct Inner {
     pub(crate) catalog: Option<Catalog>,
     jobs: Mutex<Option<Sender<Job>>>,
     pub(crate) closed: Mutex<Closed>,
+    /// What could not be read.
+    pub(crate) damage: damage::Met,
     poisoned: AtomicBool,
     /// Version of the index when it was opened.
     pub(crate) first_version: u64,
@@ -189,6 +191,7 @@ impl Store {
             catalog,
             jobs: Mutex::new(Some(sender)),
             closed: Mutex::default(),
+            damage: damage::Met::default(),
             poisoned: AtomicBool::new(false),
             first_version,
             backing,

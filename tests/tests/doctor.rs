@@ -1,16 +1,16 @@
 //! `shale doctor` on real machines, mounts and stores. What each check makes of its facts is
 //! tested where the checks are.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use serde_json::Value;
 use shale_tests::{
-    Case, Cmd, Context, LoopFs, Mount, Need, Outcome, Suite, ensure, ensure_eq, read_tree,
-    same_trees, shale,
+    Case, Cmd, Context, Failure, LoopFs, Mount, Need, Outcome, Rng, Suite, ensure, ensure_eq,
+    read_tree, same_trees, shale,
 };
 
 fn main() -> ExitCode {
@@ -22,6 +22,8 @@ fn main() -> ExitCode {
         .test("doctor_finds_a_full_device", full)
         .test("doctor_finds_a_store_that_is_gone_with_a_reboot", tmpfs)
         .test("doctor_finds_a_damaged_superblock", damaged)
+        .test("doctor_names_files_whose_data_is_damaged", damaged_data)
+        .test("doctor_does_not_mind_a_refused_attribute", refused)
         .run()
 }
 
@@ -130,4 +132,74 @@ fn damaged(case: &Case) -> Outcome {
     mount.unmount()?;
     fs::write(mount.store().join("superblock"), [0xff; 64])?;
     is(mount.store(), "store", "problem", "")
+}
+
+/// Spoils the stored form of a file that is stored as it is: its bytes are found in a pack.
+fn spoil(store: &Path, contents: &[u8]) -> Outcome {
+    let packs = store.join("packs");
+    let needle = &contents[contents.len() / 2..][..64];
+    for (name, entry) in read_tree(&packs)? {
+        if entry.mode & 0o170_000 != 0o100_000 {
+            continue;
+        }
+        let path = packs.join(name);
+        let bytes = fs::read(&path)?;
+        if let Some(at) = bytes.windows(64).position(|window| window == needle) {
+            let pack = File::options().write(true).open(&path)?;
+            return Ok(pack.write_all_at(&[!needle[0]], at as u64)?);
+        }
+    }
+    Err(Failure::new("the contents are in no pack"))
+}
+
+fn damaged_data(case: &Case) -> Outcome {
+    let mut mount = case.mount("fs", &["-o", "settle=off"])?;
+    let directory = mount.path().join("run 1");
+    fs::create_dir(&directory)?;
+    let mut rng = Rng::new(9);
+    let (good, bad) = (rng.bytes(300_000), rng.bytes(300_000));
+    fs::write(directory.join("good.nc"), &good)?;
+    fs::write(directory.join("bad.nc"), &bad)?;
+    mount.unmount()?;
+    spoil(mount.store(), &bad)?;
+    mount.start()?;
+    is(mount.path(), "data", "ok", "")?;
+    ensure!(fs::read(directory.join("bad.nc")).is_err(), "it was served");
+    ensure_eq!(fs::read(directory.join("good.nc"))?, good);
+    let name = directory.join("bad.nc");
+    for asked in [mount.path(), mount.store(), &directory] {
+        is(asked, "data", "problem", &name.to_string_lossy())?;
+    }
+    let (found, _) = ask(mount.path(), "data")?;
+    ensure!(!format!("{found:?}").contains("good.nc"), "{found:?}");
+    // Neither who mounted it nor root: told nothing of other people's files.
+    let refused = Cmd::new("getfattr")
+        .args(["-n", "user.shale.stat.damaged"])
+        .arg(mount.path())
+        .user(4242, 4242)
+        .run()?;
+    ensure!(!refused.status.success(), "{}", refused.describe());
+    // A file under another name is the same file; one that was replaced is whole again.
+    fs::rename(&name, directory.join("renamed.nc"))?;
+    is(mount.path(), "data", "problem", "run 1/renamed.nc")?;
+    fs::write(directory.join("renamed.nc"), &good)?;
+    is(mount.path(), "data", "ok", "")?;
+    mount.unmount()?;
+    // Without a daemon the log is what is left.
+    fs::write(mount.store().join("shale.log"), mount.log_text())?;
+    is(mount.store(), "log", "problem", "damaged")?;
+    fs::write(mount.store().join("shale.log"), "")?;
+    is(mount.store(), "log", "ok", "")
+}
+
+fn refused(case: &Case) -> Outcome {
+    let mut mount = case.mount("fs", &[])?;
+    let refused = Cmd::new("setfattr")
+        .args(["-n", "user.shale.codec", "-v", "gzip"])
+        .arg(mount.path())
+        .run()?;
+    ensure!(!refused.status.success(), "{}", refused.describe());
+    ensure!(mount.log_text().contains("gzip"), "{}", mount.log_text());
+    is(mount.path(), "log", "ok", "")?;
+    mount.unmount()
 }

@@ -616,7 +616,14 @@ fn operator(case: &Case) -> Outcome {
         report(&dir.join("busy.dat"), "live").is_err(),
         "files have it too"
     );
-    for what in ["live", "gc", "garbage", "frames_read", "bytes_read"] {
+    for what in [
+        "live",
+        "damaged",
+        "gc",
+        "garbage",
+        "frames_read",
+        "bytes_read",
+    ] {
         let getfattr = || {
             Cmd::new("getfattr")
                 .args(["-n", &format!("user.shale.stat.{what}")])

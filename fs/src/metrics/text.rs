@@ -183,6 +183,12 @@ const FAMILIES: &[Family] = {
             |l| n(l.files_in_use),
         ),
         (
+            "shale_damaged_files",
+            Gauge,
+            "Files in which something could not be read since the mount began.",
+            |l| n(l.damaged_files),
+        ),
+        (
             "shale_index_commits_total",
             Counter,
             "Transactions of the index.",

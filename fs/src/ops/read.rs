@@ -15,7 +15,10 @@ impl Fs {
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
         self.settling.note_traffic(len);
-        self.store.read(&handle.file, offset, len, out)?;
+        if let Err(e) = self.store.read(&handle.file, offset, len, out) {
+            self.store.note_unreadable(handle.ino(), offset, &e);
+            return Err(e.into());
+        }
         self.counters.read.add(out.len() as u64);
         handle.file.note_read(out.len());
         Ok(())

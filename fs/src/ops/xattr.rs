@@ -201,8 +201,10 @@ impl Fs {
         if OF_THE_MOUNT.contains(&what) && inode.is_dir() && !is_operator(caller) {
             return refused(libc::EPERM);
         }
-        if what == b"live" && inode.is_dir() {
-            return self.live();
+        match what {
+            b"live" if inode.is_dir() => return self.live(),
+            b"damaged" if inode.is_dir() => return self.damaged(),
+            _ => {}
         }
         let totals = if inode.is_dir() {
             self.namespace().rollup(ino)?
@@ -252,8 +254,16 @@ impl Fs {
     }
 }
 
-/// Reports that tell what others do: they count it for the whole mount, and `live` names files.
-const OF_THE_MOUNT: [&[u8]; 5] = [b"live", b"gc", b"garbage", b"frames_read", b"bytes_read"];
+/// Reports that tell what others do: they count it for the whole mount, and some name
+/// files.
+const OF_THE_MOUNT: [&[u8]; 6] = [
+    b"live",
+    b"damaged",
+    b"gc",
+    b"garbage",
+    b"frames_read",
+    b"bytes_read",
+];
 
 /// Whether a caller may watch and steer all of the mount: root and who mounted.
 fn is_operator(caller: &Caller) -> bool {

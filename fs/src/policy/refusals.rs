@@ -73,6 +73,13 @@ impl Drop for Refusals {
     }
 }
 
+/// Whether a line of a log only says that an attribute was refused.
+#[must_use]
+pub fn tells_of_refusal(line: &str) -> bool {
+    line.contains(" WARN the attribute ") && line.contains(" is left as it is: ")
+        || line.contains(" more attributes were refused ")
+}
+
 fn tell_left_out(count: u64) {
     if count > 0 {
         tracing::warn!(

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::facts::{Closed, Log, Machine, Mounted, Store, Subject};
+use super::facts::{Closed, Lines, Log, Machine, Mounted, Store, Subject};
+use crate::report::counted;
 use crate::size;
 
 /// How bad it is.
@@ -48,6 +49,8 @@ const OPEN_FILES_GOOD: u64 = 4096;
 const RAM_SMALL: u64 = 512 << 20;
 /// 2025: the time before which no clock of a running machine can be right.
 const THIS_PROGRAM: u64 = 1_735_689_600;
+/// Damaged files that are named.
+const SHOWN: usize = 20;
 /// Clocks of two machines may differ a little.
 const CLOCK_SKEW: u64 = 300;
 
@@ -70,7 +73,10 @@ pub(crate) fn of_subject(machine: &Machine, subject: &Subject) -> Vec<Check> {
             entry(closed),
             daemon(&closed.mount),
             mount_options(machine, &closed.mount),
-        ],
+        ]
+        .into_iter()
+        .chain(data(&closed.mount))
+        .collect(),
     }
 }
 
@@ -86,6 +92,7 @@ fn of_store(machine: &Machine, store: &Store) -> Vec<Check> {
         log(store),
     ];
     if let Some(mount) = &store.mount {
+        checks.extend(data(mount));
         checks.extend([daemon(mount), mount_options(machine, mount)]);
     }
     checks
@@ -361,11 +368,28 @@ fn clock(machine: &Machine, store: &Store) -> Check {
 
 fn log(store: &Store) -> Check {
     let (verdict, finding) = match &store.log {
-        Log::Read(path, 0) => (Ok, format!("no warnings in {}", path.display())),
-        Log::Read(path, count) => (
+        Log::Read(
+            path,
+            Lines {
+                damage: Some(line), ..
+            },
+        ) => (
+            Problem,
+            format!(
+                "{} tells of damaged data, the last time: {line}; unmount the store and list what \
+                 is damaged with 'shale fsck {}', restore it from a copy, then empty the log",
+                path.display(),
+                store.path.display()
+            ),
+        ),
+        Log::Read(path, Lines { warnings: 0, .. }) => {
+            (Ok, format!("no warnings in {}", path.display()))
+        }
+        Log::Read(path, Lines { warnings, .. }) => (
             Advice,
             format!(
-                "{count} warnings at the end of {}; read them, then empty the file",
+                "{} at the end of {}; read them, then empty the file",
+                counted(*warnings, "warning", "warnings"),
                 path.display()
             ),
         ),
@@ -395,6 +419,43 @@ fn log(store: &Store) -> Check {
         ),
     };
     Check::new("log", verdict, finding)
+}
+
+fn data(mount: &Mounted) -> Option<Check> {
+    let damaged = mount.damaged.as_ref()?;
+    let (verdict, finding) = if damaged.count == 0 {
+        (
+            Ok,
+            "all that was read since the mount began was as it should be".to_owned(),
+        )
+    } else {
+        let named = damaged.files.iter().take(SHOWN);
+        let mut files: Vec<String> = named
+            .map(|file| {
+                let path = mount.mountpoint.join(&file.path);
+                format!(
+                    "{} (offset {}: {})",
+                    path.display(),
+                    file.offset,
+                    file.error
+                )
+            })
+            .collect();
+        let more = damaged.count.saturating_sub(files.len() as u64);
+        if more > 0 {
+            files.push(format!("{more} more"));
+        }
+        (
+            Problem,
+            format!(
+                "{} cannot be read everywhere: {}; restore from a copy, or keep the rest with \
+                 'shale export --salvage'; 'shale fsck' of the unmounted store finds all there is",
+                counted(damaged.count, "file", "files"),
+                files.join(", ")
+            ),
+        )
+    };
+    Some(Check::new("data", verdict, finding))
 }
 
 fn daemon(mount: &Mounted) -> Check {

@@ -10,6 +10,10 @@ use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::statvfs::statvfs;
 use nix::unistd::{AccessFlags, eaccess};
 
+use shale_fs::damage::Damaged;
+use shale_fs::policy::tells_of_refusal;
+
+use crate::attributes::ask_now;
 use crate::backend::{self, Defaults, store_files};
 use crate::failure::{Failure, exit, reason};
 use crate::mountinfo::{Mount, Mounts};
@@ -58,13 +62,23 @@ pub(crate) struct Store {
 /// Where the warnings of a store are, and what is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Log {
-    /// A file with so many warnings and errors at its end.
-    Read(PathBuf, usize),
+    /// A file and what is at its end.
+    Read(PathBuf, Lines),
     /// Something else that the daemon with this number writes to, as the system names it: a
     /// terminal, a socket, a file that cannot be read.
     Elsewhere(u32, PathBuf),
     /// A daemon that we may not look at decides.
     Hidden,
+}
+
+/// What a log tells at its end. That an attribute was refused is between the program that set it
+/// and its user.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lines {
+    /// Warnings and errors.
+    pub(crate) warnings: u64,
+    /// The last line about damaged data.
+    pub(crate) damage: Option<String>,
 }
 
 /// What a path leads to.
@@ -89,6 +103,8 @@ pub(crate) struct Mounted {
     pub(crate) dead: bool,
     pub(crate) options: Vec<String>,
     pub(crate) daemon: Option<Daemon>,
+    /// What could not be read, as far as we may know.
+    pub(crate) damaged: Option<Damaged>,
 }
 
 /// The process that serves a mount, as far as we may look at it.
@@ -213,8 +229,8 @@ impl Log {
             // Nobody writes any more; where a daemon has done so otherwise, nobody knows.
             _ => {
                 let path = store.join(store_files::LOG);
-                let count = std::fs::File::open(&path).and_then(warnings);
-                Self::Read(path, count.unwrap_or(0))
+                let lines = std::fs::File::open(&path).and_then(lines);
+                Self::Read(path, lines.unwrap_or_default())
             }
         }
     }
@@ -227,8 +243,8 @@ impl Log {
         };
         // Opening a terminal or a pipe has effects of its own.
         let is_file = std::fs::metadata(&stderr).is_ok_and(|metadata| metadata.is_file());
-        match is_file.then(|| std::fs::File::open(&stderr).and_then(warnings)) {
-            Some(Ok(count)) => Self::Read(path, count),
+        match is_file.then(|| std::fs::File::open(&stderr).and_then(lines)) {
+            Some(Ok(lines)) => Self::Read(path, lines),
             _ => Self::Elsewhere(pid, path),
         }
     }
@@ -250,16 +266,25 @@ fn newest(store: &Path) -> u64 {
         .unwrap_or(0)
 }
 
-/// Warnings and errors at the end of a log.
-fn warnings(mut log: std::fs::File) -> std::io::Result<usize> {
+/// What is at the end of a log.
+fn lines(mut log: std::fs::File) -> std::io::Result<Lines> {
     let length = log.metadata()?.len();
     log.seek(SeekFrom::Start(length.saturating_sub(LOG_TAIL)))?;
     let mut bytes = Vec::new();
     log.take(LOG_TAIL).read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes)
-        .lines()
-        .filter(|line| line.contains(" WARN ") || line.contains(" ERROR "))
-        .count())
+    let mut found = Lines::default();
+    for line in String::from_utf8_lossy(&bytes).lines() {
+        let level = [" WARN ", " ERROR "]
+            .iter()
+            .find_map(|level| line.find(level));
+        if let Some(at) = level.filter(|_| !tells_of_refusal(line)) {
+            found.warnings += 1;
+            if shale_store::Error::tells_of_damage(line) {
+                found.damage = Some(line[at..].trim().to_owned());
+            }
+        }
+    }
+    Ok(found)
 }
 
 impl Mounted {
@@ -270,6 +295,14 @@ impl Mounted {
             dead,
             options: mount.options.clone(),
             daemon: if dead { None } else { Daemon::look(store) },
+            damaged: if dead {
+                None
+            } else {
+                ask_now(&mount.mountpoint, "damaged")
+                    .ok()
+                    .flatten()
+                    .and_then(|text| serde_json::from_str(&text).ok())
+            },
         }
     }
 }
@@ -332,12 +365,31 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("shale.log");
         let look = || Log::look(dir.path(), None);
-        assert_eq!(look(), Log::Read(path.clone(), 0));
+        let warnings = |warnings| Lines {
+            warnings,
+            damage: None,
+        };
+        assert_eq!(look(), Log::Read(path.clone(), warnings(0)));
         let log = "2026-01-01T00:00:00Z  INFO all is well\n\
                    2026-01-01T00:00:00Z  WARN a\n\
-                   2026-01-01T00:00:00Z ERROR b\n";
+                   2026-01-01T00:00:00Z ERROR b\n\
+                   2026-01-01T00:00:00Z  WARN the attribute user.shale.codec is left as it is: \
+                   'gzip' is not a codec inode=1\n";
         std::fs::write(&path, log).unwrap();
-        assert_eq!(look(), Log::Read(path.clone(), 2));
+        assert_eq!(look(), Log::Read(path.clone(), warnings(2)));
+        let error = "ERROR read: inode 5, offset 0: frame at 64 of pack 1 is damaged: checksum";
+        std::fs::write(&path, format!("{log}2026-01-01T00:00:00Z {error}\n")).unwrap();
+        let damage = Some(error.to_owned());
+        assert_eq!(
+            look(),
+            Log::Read(
+                path,
+                Lines {
+                    warnings: 3,
+                    damage
+                }
+            )
+        );
     }
 
     #[test]
@@ -355,7 +407,11 @@ mod tests {
             child.wait().unwrap();
             (child.id(), found)
         };
-        assert_eq!(look(log.into()).1, Log::Read(path, 1));
+        let lines = Lines {
+            warnings: 1,
+            damage: None,
+        };
+        assert_eq!(look(log.into()).1, Log::Read(path, lines));
         let (pid, found) = look(Stdio::null());
         assert_eq!(found, Log::Elsewhere(pid, "/dev/null".into()));
         let (pid, found) = look(Stdio::piped());

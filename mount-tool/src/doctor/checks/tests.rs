@@ -1,3 +1,5 @@
+use shale_fs::damage::{Damaged, DamagedFile};
+
 use super::super::facts::Daemon;
 use super::*;
 
@@ -24,7 +26,7 @@ fn store() -> Store {
         inodes: (1 << 20, 1 << 19),
         backing: "ext4".to_owned(),
         backing_options: vec!["rw".to_owned(), "relatime".to_owned()],
-        log: Log::Read("/s/shale.log".into(), 0),
+        log: Log::Read("/s/shale.log".into(), Lines::default()),
         mount: None,
     }
 }
@@ -42,6 +44,7 @@ fn mounted() -> Mounted {
             open_files: Some(524_288),
             resident: Some(300 << 20),
         }),
+        damaged: Some(Damaged::default()),
     }
 }
 
@@ -60,7 +63,7 @@ fn a_good_machine_and_store_have_nothing_to_complain_of() {
     };
     let mut checks = of_machine(&machine());
     checks.extend(of_store(&machine(), &store));
-    assert_eq!(checks.len(), 15);
+    assert_eq!(checks.len(), 16);
     for check in checks {
         assert_eq!(check.verdict, Ok, "{check:?}");
     }
@@ -227,9 +230,23 @@ fn clocks() {
 
 #[test]
 fn warnings_in_the_log() {
+    let read = |warnings, damage: Option<&str>| {
+        let damage = damage.map(str::to_owned);
+        Log::Read("/s/shale.log".into(), Lines { warnings, damage })
+    };
     for (log_, expected, words) in [
-        (Log::Read("/s/shale.log".into(), 0), Ok, "/s/shale.log"),
-        (Log::Read("/s/shale.log".into(), 3), Advice, "/s/shale.log"),
+        (read(0, None), Ok, "/s/shale.log"),
+        (
+            read(1, None),
+            Advice,
+            "1 warning at the end of /s/shale.log",
+        ),
+        (read(3, None), Advice, "3 warnings at the end"),
+        (
+            read(3, Some("ERROR x is damaged")),
+            Problem,
+            "shale fsck /s",
+        ),
         (Log::Elsewhere(7, "/dev/null".into()), Advice, "--log FILE"),
         (Log::Elsewhere(7, "socket:[12]".into()), Advice, "_PID=7"),
         (Log::Elsewhere(7, "/dev/pts/3".into()), Advice, "/dev/pts/3"),
@@ -244,11 +261,41 @@ fn warnings_in_the_log() {
 }
 
 #[test]
+fn damaged_files_are_named() {
+    let file = |number: u64| DamagedFile {
+        path: format!("run/{number}.nc"),
+        offset: number,
+        error: "checksum differs".to_owned(),
+    };
+    let with = |count| Mounted {
+        damaged: Some(Damaged {
+            count,
+            files: (0..count).map(file).collect(),
+        }),
+        ..mounted()
+    };
+    let words = "1 file cannot be read everywhere: /m/run/0.nc (offset 0: checksum differs);";
+    verdict(data(&with(1)).unwrap(), Problem, words);
+    verdict(
+        data(&with(30)).unwrap(),
+        Problem,
+        "checksum differs), 10 more;",
+    );
+    verdict(data(&with(0)).unwrap(), Ok, "as it should be");
+    let unknown = Mounted {
+        damaged: None,
+        ..mounted()
+    };
+    assert_eq!(data(&unknown), None);
+}
+
+#[test]
 fn a_store_that_one_may_not_enter_leaves_its_mount_to_look_at() {
     let closed = Subject::Closed(Closed {
         store: "/s".into(),
         mount: Mounted {
             daemon: None,
+            damaged: None,
             ..mounted()
         },
     });
