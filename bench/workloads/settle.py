@@ -141,7 +141,7 @@ def sizes(setting):
         ]
         for path in corpus
     ]  # fmt: skip
-    pending = [os.path.basename(path) for path in corpus if states[path] not in ("settled", "incompressible")]
+    pending = [os.path.basename(path) for path in corpus if states[path] not in ("settled", "compact", "incompressible")]
     larger = [os.path.basename(path) for path in corpus if settled[path] >= deflated[path]]
     figures = {"larger_than_nccopy": len(larger)}
     note = f"Not smaller than nccopy -d5 -s: {', '.join(larger) or 'none'}."

@@ -111,8 +111,10 @@ pub(crate) struct Counters {
 pub(crate) struct Settles {
     /// Files that were settled.
     pub(crate) files: Counter,
-    /// Files that would not become smaller.
-    pub(crate) hard: Counter,
+    /// Files that are as small already as settling would make them.
+    pub(crate) compact: Counter,
+    /// Files that do not compress.
+    pub(crate) incompressible: Counter,
     /// Attempts that failed, were interrupted or were overtaken by a write.
     pub(crate) failed: Counter,
     pub(crate) raw: Counter,

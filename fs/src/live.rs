@@ -142,7 +142,9 @@ pub struct Encoded {
 pub struct Settle {
     /// Files settled.
     pub files: u64,
-    /// Files that would not become smaller.
+    /// Files that are as small already as settling would make them.
+    pub compact: u64,
+    /// Files that do not compress.
     pub incompressible: u64,
     /// Attempts that failed or were overtaken.
     pub failed: u64,
@@ -325,7 +327,8 @@ impl Fs {
             journal_syncs: gauges.journal_syncs,
             settle: Settle {
                 files: settle.files.get(),
-                incompressible: settle.hard.get(),
+                compact: settle.compact.get(),
+                incompressible: settle.incompressible.get(),
                 failed: settle.failed.get(),
                 raw: settle.raw.get(),
                 before: settle.before.get(),

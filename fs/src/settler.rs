@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use shale_backing::{Priority, set_priority};
 use shale_layout::ReadAt;
-use shale_store::index::schema::{Phase, Time};
+use shale_store::index::schema::{Inode, Phase, Time};
 use shale_store::{File, SettleOptions, Settled, Store, tried};
 
 use crate::error::refused;
@@ -324,7 +324,12 @@ impl<'a> Sweeper<'a> {
                     };
                 }
                 if done.hard {
-                    counters.hard.one();
+                    let inode = fs.namespace().inode(ino);
+                    if inode.is_ok_and(|inode| is_incompressible(&inode)) {
+                        counters.incompressible.one();
+                    } else {
+                        counters.compact.one();
+                    }
                 } else if done.raw > 0 {
                     counters.files.one();
                 }
@@ -380,6 +385,12 @@ impl Fs {
             }
         }
     }
+}
+
+/// Whether a file that settling would not make smaller takes about as much as it holds: its ratio
+/// is below 1.02.
+pub(crate) fn is_incompressible(inode: &Inode) -> bool {
+    u128::from(inode.size) * 100 < u128::from(inode.stored) * 102
 }
 
 /// Whether a file has lost its last name, and not only a pack.

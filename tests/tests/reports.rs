@@ -31,6 +31,7 @@ fn main() -> ExitCode {
         .test("odd_things_are_shown_for_what_they_are", odd::odd_things)
         .test("directories_say_what_is_on_its_way", odd::on_its_way)
         .test("a_listing_asks_once_for_each_name", odd::cheap)
+        .test("what_is_dense_is_not_called_incompressible", dense)
         .test("totals_of_directories_are_exact_after_a_kill", totals)
         .test("metrics_move_with_the_work", metrics)
         .test("metrics_stay_on_this_machine", loopback)
@@ -229,6 +230,37 @@ fn listing(case: &Case) -> Outcome {
         .arg(mount.path())
         .run()?
         .status_is(64)?;
+    mount.unmount()
+}
+
+/// Two files that settling leaves as they are: one does not compress at all.
+fn dense(case: &Case) -> Outcome {
+    let path = case.work().join("metrics.sock");
+    let address = format!("unix:{}", path.display());
+    let mut mount = case.mount("fs", &["--metrics", &address, "-o", "settle=off"])?;
+    fs::write(mount.path().join("noise"), Rng::new(5).bytes(1 << 20))?;
+    let mut half = Rng::new(6).bytes(1 << 20);
+    half[..1 << 19].fill(b' ');
+    fs::write(mount.path().join("half"), &half)?;
+    Cmd::new("setfattr")
+        .args(["-n", "user.shale.settle.codec", "-v", "lz4"])
+        .arg(mount.path())
+        .ok()?;
+    shale().args(["settle", "--wait"]).arg(mount.path()).ok()?;
+    for (name, state) in [("half", "compact"), ("noise", "incompressible")] {
+        let path = mount.path().join(name);
+        ensure_eq!(report(&path, "state")?, state, "{name}");
+        let text = shale().arg("stat").arg(&path).ok()?;
+        ensure!(text.contains(state), "{text}");
+    }
+    let counted = scrape(&path)?;
+    for (result, count) in [("settled", 0.0), ("compact", 1.0), ("incompressible", 1.0)] {
+        let name = format!("shale_settled_files_total{{result=\"{result}\"}}");
+        ensure_eq!(counted.get(&name), Some(&count), "{name}");
+    }
+    let live: Value = serde_json::from_str(&report(mount.path(), "live")?)?;
+    ensure_eq!(number(&live["settle"]["compact"])?, 1);
+    ensure_eq!(number(&live["settle"]["incompressible"])?, 1);
     mount.unmount()
 }
 

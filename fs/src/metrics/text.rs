@@ -203,10 +203,11 @@ const FAMILIES: &[Family] = {
         (
             "shale_settled_files_total",
             Counter,
-            "Files settled, by result: settled, incompressible, or failed, which counts those overtaken by a write too.",
+            "Files settled, by result: settled, compact (as small already), incompressible, or failed, which counts those overtaken by a write too.",
             |l| {
                 [
                     ("settled", l.settle.files),
+                    ("compact", l.settle.compact),
                     ("incompressible", l.settle.incompressible),
                     ("failed", l.settle.failed),
                 ]

@@ -7,7 +7,7 @@ use shale_store::index::{AttrChange, XattrMode};
 use crate::acl::{self, Acl};
 use crate::error::refused;
 use crate::policy::is_own;
-use crate::settler::Request;
+use crate::settler::{Request, is_incompressible};
 use crate::{Caller, Error, Fs};
 
 /// Prefix of the reports among the attributes that belong to ShaleFS.
@@ -152,7 +152,8 @@ impl Fs {
             match inode.phase {
                 Phase::Fresh | Phase::Loose => "stored",
                 Phase::Settled => "settled",
-                Phase::Hard(_) => "incompressible",
+                Phase::Hard(_) if is_incompressible(inode) => "incompressible",
+                Phase::Hard(_) => "compact",
             }
         }
     }

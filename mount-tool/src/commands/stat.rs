@@ -27,8 +27,10 @@ Columns:
   ratio    raw / stored
   share    of the stored bytes, drawn as a bar
   files    files, here and below
-  state    what the store is doing with a file; of a directory, only that something in it is
-           being written (null with --json otherwise)
+  state    of a file: writing (not all of it is stored), stored, settling, settled, compact
+           (settling would make it smaller by less than 3 %) or incompressible (the same, with
+           a ratio below 1.02); of a directory, only that something in it is being written
+           (null with --json otherwise)
 
 Columns with --vars:
   variable, type, shape   as the file says
