@@ -7,7 +7,7 @@ use std::str::FromStr;
 /// How much time a chunk is worth.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Effort {
-    /// Store the bytes as they are (a constant chunk still collapses).
+    /// Store the bytes as they are, whatever they are.
     None,
     /// Keep up with ingest: transforms and entropy coding, next to no matching.
     #[default]

@@ -121,7 +121,10 @@ impl Encoder {
             frame.seal(meta, raw, out);
             return Ok(frame.summary);
         }
-        if let Some(width) = constant_width(raw) {
+        let constant = (effort != Effort::None)
+            .then(|| constant_width(raw))
+            .flatten();
+        if let Some(width) = constant {
             let mut recipe = Recipe::verbatim(0);
             recipe.scheme = Scheme::Constant;
             recipe.width = width as u8;

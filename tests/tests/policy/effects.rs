@@ -33,6 +33,11 @@ pub(crate) fn codecs(case: &Case) -> Outcome {
     let at = |codec: &str| stored(&mount.path().join(codec).join("file"));
     ensure!(at("none")? >= data.len() as u64, "none has compressed");
     ensure!(at("lz4")? < at("none")?, "lz4 has not compressed");
+    // As it is, also where one pattern fills it.
+    let pattern = mount.path().join("none/pattern");
+    write(&pattern, &[7, 0, 1, 2].repeat(1 << 18))?;
+    ensure!(stored(&pattern)? >= 1 << 20, "{} bytes", stored(&pattern)?);
+    ensure_eq!(report(&pattern, "codecs")?, "verbatim:raw");
     ensure!(at("zstd:19")? < at("zstd:1")?, "the level is ignored");
     // A value on the file itself, for what is written to it later.
     let path = mount.path().join("none/file");
@@ -269,12 +274,12 @@ pub(crate) fn hard_again(case: &Case) -> Outcome {
     set(&dir, "user.shale.settle.codec", "lz4")?;
     write(&dir.join("field"), &field(1 << 19))?;
     write(&dir.join("noise"), &Rng::new(3).bytes(1 << 20))?;
-    wait_for(&dir.join("field"), "incompressible")?;
+    wait_for(&dir.join("field"), "compact")?;
     wait_for(&dir.join("noise"), "incompressible")?;
     mount.remount()?;
     ensure_eq!(
         report(&mount.path().join("dir/field"), "state")?,
-        "incompressible",
+        "compact",
         "as it was tried before"
     );
     set(&dir, "user.shale.settle.codec", "auto")?;
