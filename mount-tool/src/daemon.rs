@@ -19,6 +19,7 @@ use std::sync::Arc;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::stat::{Mode, umask};
+use nix::unistd::geteuid;
 use tracing_subscriber::EnvFilter;
 
 use crate::backend::{self, MountOptions, Unmounter, store_files};
@@ -26,6 +27,7 @@ use crate::cli::MountArgs;
 use crate::failure::{Failure, mount_exit, reason};
 use crate::notify::Notifier;
 use crate::preflight::Places;
+use crate::utab;
 use crate::wait::Waiting;
 
 /// glibc gives every thread a heap of its own and keeps what was freed in each; with two heaps a
@@ -225,6 +227,7 @@ fn serve(
     });
     let mounted = backend::mount(options)?;
     let unmounter = mounted.unmounter();
+    mark(&options.mountpoint);
     if let Err(e) = ready() {
         tracing::warn!("whoever asked for the mount has gone ({e}); unmounting");
         let _ = unmounter.unmount();
@@ -246,9 +249,33 @@ fn serve(
         })?;
     let mut patience = None;
     mounted.wait(|| {
+        unmark(options);
         let status = "unmounted; making everything durable";
         patience = Some(notifier.stopping_as_long_as_it_takes(status));
     })
+}
+
+/// Lets umount(8) wait for this mount. For mounts of ordinary users fusermount3 is responsible.
+fn mark(mountpoint: &Path) {
+    if !geteuid().is_root() {
+        return;
+    }
+    if let Err(e) = utab::mark(mountpoint) {
+        tracing::warn!(
+            "cannot note the mount below /run/mount: {}; umount(8) may return before everything \
+             is durable, so use 'shale unmount'",
+            reason(&e)
+        );
+    }
+}
+
+/// An entry that stays is about nothing and does no harm.
+fn unmark(options: &MountOptions) {
+    if geteuid().is_root()
+        && let Err(e) = utab::unmark(&options.store, &options.mountpoint)
+    {
+        tracing::debug!("the entry in /run/mount stays: {e}");
+    }
 }
 
 fn obey(signals: &SigSet, unmounter: &Unmounter, manner: Manner, notifier: &Notifier) {

@@ -22,6 +22,7 @@ mod paths;
 mod preflight;
 mod report;
 mod size;
+mod utab;
 mod wait;
 
 use std::ffi::OsString;

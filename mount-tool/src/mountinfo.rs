@@ -55,6 +55,12 @@ impl Mounts {
         self.0.iter().rev().find(|mount| mount.mountpoint == path)
     }
 
+    /// Whether a ShaleFS mount is exactly here, be it below another one.
+    pub(crate) fn has_shale_at(&self, path: &Path) -> bool {
+        let mut here = self.0.iter().filter(|mount| mount.mountpoint == path);
+        here.any(Mount::is_shale)
+    }
+
     /// The mount whose files are at this path.
     pub(crate) fn holding(&self, path: &Path) -> Option<&Mount> {
         path.ancestors().find_map(|ancestor| self.at(ancestor))
@@ -103,7 +109,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
 }
 
 /// The kernel writes blanks, newlines and backslashes as `\040` and so on.
-fn unescape(field: &[u8]) -> PathBuf {
+pub(crate) fn unescape(field: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((&first, tail)) = rest.split_first() {
@@ -155,6 +161,8 @@ not a line
             mounts.at(Path::new("/mnt/a b")).unwrap().file_system,
             "tmpfs"
         );
+        assert!(mounts.has_shale_at(Path::new("/mnt/a b")));
+        assert!(!mounts.has_shale_at(Path::new("/")));
         assert_eq!(mounts.at(Path::new("/mnt")), None);
     }
 

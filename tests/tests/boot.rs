@@ -246,6 +246,10 @@ fn ready(case: &Case) -> Outcome {
         Some(b"contents".to_vec()),
         "contents"
     );
+    // So that umount(8) calls the helper, which waits.
+    let table = machine.command("cat").arg("/run/mount/utab").ok()?;
+    let target = format!("TARGET={} ", machine.mountpoint().display());
+    ensure!(table.contains(&target), "the table of libmount: {table}");
     machine.systemctl(&["stop", "shale@test"])?;
     ensure!(!machine.is_mounted()?, "still mounted");
     ensure_eq!(

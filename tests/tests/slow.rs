@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use shale_tests::{
-    Case, LoopFs, Mount, Need, Outcome, Rng, Suite, Writer, ensure, note, rounds, seed, tally,
+    Case, Cmd, LoopFs, Mount, Need, Outcome, Rng, Suite, Writer, alive, ensure, install_helpers,
+    note, rounds, seed, tally,
 };
 
 const MIB: usize = 1 << 20;
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
         .need(Need::Throttle)
         .limit(Duration::from_secs(600))
         .test("a_slow_device_is_waited_for", a_slow_device_is_waited_for)
+        .test("umount_waits_for_a_slow_device", umount_waits)
         .run()
 }
 
@@ -104,4 +106,39 @@ fn a_slow_device_is_waited_for(case: &Case) -> Outcome {
     tally("a slow device: rounds", syncs, syncs, 0);
     mount.unmount()?;
     mount.fsck_is_clean()
+}
+
+/// umount(8), with which nothing but `mount -t fuse.shale` was asked for, returns when the device
+/// has everything.
+fn umount_waits(case: &Case) -> Outcome {
+    install_helpers(case)?;
+    let device = case.loop_fs("device", LoopFs::Ext4, 256 * MIB as u64)?;
+    let (store, mountpoint) = (device.path().join("store"), case.dir("fs")?);
+    Cmd::new("mount")
+        .args(["-t", "fuse.shale"])
+        .arg(&store)
+        .arg(&mountpoint)
+        .ok()?;
+    let note_of_daemon = fs::read_to_string(store.join("lock"))?;
+    let daemon: i32 = note_of_daemon
+        .split(' ')
+        .next()
+        .unwrap_or_default()
+        .parse()?;
+    let known = Rng::new(1).bytes(2 * MIB);
+    let slow = device.slow_down(MIB as u64 / 2)?;
+    fs::write(mountpoint.join("file"), &known)?;
+    let begun = Instant::now();
+    Cmd::new("umount").arg(&mountpoint).ok()?;
+    let took = begun.elapsed();
+    let gone = !alive(daemon);
+    drop(slow);
+    note(format!("umount took {:.1} s", took.as_secs_f64()));
+    ensure!(gone, "umount returned while the daemon was writing");
+    let mut mount = Mount::new(store, mountpoint, &[])?;
+    ensure!(
+        fs::read(mount.path().join("file"))? == known,
+        "differs after the device was slow"
+    );
+    mount.unmount()
 }

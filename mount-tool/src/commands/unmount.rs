@@ -14,6 +14,7 @@ use crate::holder::{Holder, Left};
 use crate::mount_helper;
 use crate::mountinfo::{Mount, Mounts};
 use crate::paths;
+use crate::utab;
 use crate::wait::Waiting;
 
 pub(crate) fn run(args: &UnmountArgs) -> Result<ExitCode, Failure> {
@@ -140,13 +141,18 @@ fn detach(mount: &Mount, lazy: bool) -> Result<(), Failure> {
     if !nix::unistd::geteuid().is_root() {
         return detach_as_user(mount, lazy);
     }
-    match umount2(&mount.mountpoint, MntFlags::UMOUNT_NOFOLLOW) {
-        Ok(()) => Ok(()),
-        Err(Errno::EBUSY) if lazy => umount2(
-            &mount.mountpoint,
-            MntFlags::MNT_DETACH | MntFlags::UMOUNT_NOFOLLOW,
-        )
-        .map_err(|e| refused(mount, e.desc())),
+    let mut flags = MntFlags::UMOUNT_NOFOLLOW;
+    let mut ended = umount2(&mount.mountpoint, flags);
+    if lazy && ended == Err(Errno::EBUSY) {
+        flags |= MntFlags::MNT_DETACH;
+        ended = umount2(&mount.mountpoint, flags);
+    }
+    match ended {
+        Ok(()) => {
+            // A daemon that lives does it too. What stays is about nothing and does no harm.
+            let _ = utab::unmark(&mount.source, &mount.mountpoint);
+            Ok(())
+        }
         Err(Errno::EBUSY) => Err(busy(mount)),
         Err(Errno::EPERM) => Err(no_permission(mount)),
         Err(e) => Err(refused(mount, e.desc())),
