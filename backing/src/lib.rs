@@ -20,6 +20,7 @@ mod persist;
 mod pmem;
 mod posix;
 mod priority;
+mod read_only;
 #[cfg(any(test, feature = "faults"))]
 pub mod spoil;
 #[cfg(any(test, feature = "faults"))]
@@ -32,6 +33,7 @@ pub use memory::give_back_memory;
 pub use pmem::PROBE;
 pub use posix::PosixBacking;
 pub use priority::{Priority, set_priority};
+pub use read_only::ReadOnly;
 
 use std::io;
 use std::path::{Path, PathBuf};

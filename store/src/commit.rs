@@ -68,6 +68,9 @@ impl Store {
     pub fn sync(&self, file: &Arc<File>) -> Result<(), Error> {
         let inner = &*self.inner;
         inner.check()?;
+        if inner.read_only {
+            return Ok(());
+        }
         let (failures, target) = {
             let state = file.state.lock();
             (state.failure.seq, state.write_seq)
@@ -107,6 +110,9 @@ impl Store {
     /// What prevented it for any of the files.
     pub fn sync_all(&self) -> Result<(), Error> {
         let inner = &*self.inner;
+        if inner.read_only {
+            return inner.check();
+        }
         let mut errno = 0;
         let mut files: Vec<(Held<'_>, u64)> = inner
             .dirty_files()

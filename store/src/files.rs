@@ -134,7 +134,7 @@ impl Store {
     /// # Errors
     /// `ENOENT`, or when the index fails.
     pub fn set_attr(&self, ino: u64, change: &shale_index::AttrChange) -> Result<Seen, Error> {
-        self.inner.check()?;
+        self.inner.check_writable()?;
         let Some(file) = self.inner.file_in_use(ino) else {
             return Ok(self.inner.namespace.set_attr(ino, change)?.0.into());
         };

@@ -10,10 +10,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use serde::Serialize;
-use shale_backing::{Backing, PosixBacking};
+use shale_backing::{Backing, PosixBacking, ReadOnly};
 
 use crate::Error;
-use crate::lock::StoreLock;
+use crate::lock::{SharedLock, StoreLock};
 use crate::superblock::Superblock;
 
 /// What to do.
@@ -89,7 +89,8 @@ impl FsckReport {
     }
 }
 
-/// Checks every reference and every checksum of a store.
+/// Checks every reference and every checksum of a store. Unless something is to be repaired,
+/// nothing is written, and others may read the store meanwhile.
 ///
 /// # Errors
 /// When the store is in use or cannot be read at all.
@@ -100,7 +101,12 @@ pub fn fsck(
 ) -> Result<FsckReport, Error> {
     let backing: Arc<dyn Backing> = Arc::new(PosixBacking::new(store));
     require_store(&*backing, options)?;
-    let _lock = StoreLock::take(store, "being checked")?;
+    if options.repair || options.rebuild {
+        let _lock = StoreLock::take(store, "being repaired")?;
+        return fsck_on(&backing, options, progress);
+    }
+    let _lock = SharedLock::take(store)?;
+    let backing: Arc<dyn Backing> = Arc::new(ReadOnly::new(backing));
     fsck_on(&backing, options, progress)
 }
 

@@ -57,6 +57,18 @@ impl Watch {
     }
 }
 
+/// The thread that does nothing else, where there is no committer.
+pub(crate) fn work(inner: &Inner) {
+    let mut watch = Watch::new();
+    while inner.committer.next().is_some() {
+        inner.committer.end();
+        if watch.is_due(inner) {
+            inner.rest();
+        }
+    }
+    inner.committer.stopped();
+}
+
 impl Inner {
     fn traces(&self) -> Traces {
         let counters = &self.frames.packs.counters;

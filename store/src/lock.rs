@@ -2,11 +2,11 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, StatVfsMountFlags, flock, fstatvfs, major, minor};
 use rustix::io::Errno;
 
 use crate::Error;
@@ -55,9 +55,7 @@ impl StoreLock {
             Err(errno) => Err(Error::io("lock", path)(errno.into())),
         }
     }
-}
 
-impl StoreLock {
     /// Whether to leave the note behind: not everything has become durable.
     pub(crate) fn leave_note(&self, leave: bool) {
         self.keep_note.store(leave, Ordering::Relaxed);
@@ -65,9 +63,12 @@ impl StoreLock {
 }
 
 fn held(store: &Path, mut file: File) -> Error {
+    // A note that is there all the same is of a writer that has died.
+    let shared = flock(&file, FlockOperation::NonBlockingLockShared).is_ok();
     let mut note = String::new();
     let _ = file.read_to_string(&mut note);
     let holder = match note.trim().split_once(' ') {
+        _ if shared => readers(&file),
         Some((pid, purpose)) => format!("process {pid} ({purpose})"),
         None => "another process".to_owned(),
     };
@@ -77,6 +78,43 @@ fn held(store: &Path, mut file: File) -> Error {
     }
 }
 
+/// Who holds a lock together with others, as far as this machine knows.
+fn readers(file: &File) -> String {
+    const LOCKS: &str = "/proc/locks";
+    let listed = std::fs::read_to_string(LOCKS).unwrap_or_default();
+    let place = file.metadata().map(|metadata| {
+        let (device, inode) = (metadata.dev(), metadata.ino());
+        format!("{:02x}:{:02x}:{inode}", major(device), minor(device))
+    });
+    match place.map(|place| lockers(&listed, &place)).as_deref() {
+        Ok([one]) => format!("process {one}, which reads it"),
+        Ok([one, others @ ..]) if !others.is_empty() => {
+            format!(
+                "process {one} and {} more, which only read it",
+                others.len()
+            )
+        }
+        _ => "a process that reads it, perhaps on another machine".to_owned(),
+    }
+}
+
+/// Processes that share a lock on a file with others, but not this one: lines of `/proc/locks` as
+/// `1: FLOCK  ADVISORY  READ 1234 08:01:5678 0 EOF`.
+fn lockers(listed: &str, place: &str) -> Vec<u32> {
+    let reader = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        match fields[..] {
+            [_, "FLOCK", _, "READ", pid, at, ..] if at == place => pid.parse().ok(),
+            _ => None,
+        }
+    };
+    let mut found: Vec<u32> = listed.lines().filter_map(reader).collect();
+    found.retain(|&pid| pid != std::process::id());
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
 /// Held by those who only read, of whom there may be several; writes nothing.
 #[derive(Debug)]
 pub(crate) struct SharedLock {
@@ -84,8 +122,8 @@ pub(crate) struct SharedLock {
 }
 
 impl SharedLock {
-    /// Takes the lock. `None` where there is no lock file: then nobody has ever mounted the
-    /// store, or it is a copy.
+    /// Takes the lock. `None` where there is no lock file, because the store is a copy, and on a
+    /// medium that can be neither locked nor written.
     pub(crate) fn take(store: &Path) -> Result<Option<Self>, Error> {
         let path = store.join(FILE);
         let file = match File::open(&path) {
@@ -95,9 +133,16 @@ impl SharedLock {
         match lock_soon(&file, FlockOperation::NonBlockingLockShared) {
             Ok(()) => Ok(Some(Self { _file: file })),
             Err(Errno::WOULDBLOCK) => Err(held(store, file)),
+            Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) if cannot_be_written(&file) => {
+                Ok(None)
+            }
             Err(errno) => Err(Error::io("lock", path)(errno.into())),
         }
     }
+}
+
+fn cannot_be_written(file: &File) -> bool {
+    fstatvfs(file).is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::RDONLY))
 }
 
 /// Takes a lock that is free, or becomes free at once: a daemon that was killed keeps it until
@@ -124,5 +169,27 @@ impl Drop for StoreLock {
         if !self.keep_note.load(Ordering::Relaxed) {
             let _ = self.file.set_len(0);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readers_of_a_file_are_found_among_all_locks() {
+        let own = std::process::id();
+        let listed = format!(
+            "1: FLOCK  ADVISORY  READ 77 08:01:5678 0 EOF\n\
+             2: POSIX  ADVISORY  READ 78 08:01:5678 0 EOF\n\
+             3: FLOCK  ADVISORY  WRITE 79 08:01:5678 0 EOF\n\
+             4: FLOCK  ADVISORY  READ 80 08:01:5679 0 EOF\n\
+             5: FLOCK  ADVISORY  READ 12 08:01:5678 0 EOF\n\
+             6: FLOCK  ADVISORY  READ 77 08:01:5678 0 EOF\n\
+             7: FLOCK  ADVISORY  READ {own} 08:01:5678 0 EOF\n\
+             8: -> FLOCK ADVISORY READ 81 08:01:5678 0 EOF\n"
+        );
+        assert_eq!(lockers(&listed, "08:01:5678"), [12, 77]);
+        assert_eq!(lockers("", "08:01:5678"), []);
     }
 }

@@ -4,8 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use shale_backing::{Backing, PosixBacking};
-use shale_index::engine::{Embedded, Options};
+use shale_backing::{Backing, PosixBacking, ReadOnly};
 use shale_index::extent::Place;
 use shale_index::schema::Inode;
 use shale_index::{DirEntry, Namespace};
@@ -15,8 +14,7 @@ use crate::frames::Frames;
 use crate::lock::SharedLock;
 use crate::map::FileMap;
 use crate::pack::Packs;
-use crate::store::unreadable_index;
-use crate::superblock::Superblock;
+use crate::store::{read_index, require_superblock};
 
 /// Decoded frames kept for reads of their neighbours.
 const CACHE: u64 = 128 << 20;
@@ -50,18 +48,10 @@ impl Reader {
     /// [`Error::Locked`] when it is mounted, [`Error::NotAStore`], or what the device says.
     pub fn open(path: &Path) -> Result<Self, Error> {
         let backing: Arc<dyn Backing> = Arc::new(PosixBacking::new(path));
-        let superblock = Superblock::read(&*backing)?.ok_or_else(|| Error::NotAStore {
-            path: path.to_owned(),
-            reason: "there is no superblock, so it is not a store".to_owned(),
-        })?;
+        let backing: Arc<dyn Backing> = Arc::new(ReadOnly::new(backing));
+        require_superblock(&*backing)?;
         let lock = SharedLock::take(path)?;
-        let options = Options {
-            read_only: true,
-            ..Options::default()
-        };
-        let (engine, recovery) = Embedded::open(Arc::clone(&backing), options)
-            .map_err(|error| unreadable_index(path, error))?;
-        tracing::info!(?recovery, "index read");
+        let (superblock, engine) = read_index(&backing)?;
         // No session: a pack could not even be begun.
         let packs = Packs::open(backing, superblock.id, 0, Default::default())?;
         Ok(Self {

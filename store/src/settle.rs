@@ -99,7 +99,7 @@ impl Store {
         regions: &[Region],
         options: &SettleOptions<'_>,
     ) -> Result<Settled, Error> {
-        self.inner.check()?;
+        self.inner.check_writable()?;
         let sizes = Sizes::for_chunks(file.chunk_len());
         self.inner.settle(file, regions, options, &sizes)
     }
@@ -111,7 +111,7 @@ impl Store {
     /// When the index fails.
     pub fn set_chunk(&self, file: &Arc<File>, shift: u8) -> Result<bool, Error> {
         let inner = &*self.inner;
-        inner.check()?;
+        inner.check_writable()?;
         let state = file.state.lock();
         if file.chunk_shift() == shift {
             return Ok(true);
@@ -133,7 +133,7 @@ impl Store {
     /// # Errors
     /// When the index fails.
     pub fn loosen(&self, file: &Arc<File>) -> Result<(), Error> {
-        self.inner.check()?;
+        self.inner.check_writable()?;
         let _state = file.state.lock();
         let inode = self.inner.namespace.inode(file.ino)?;
         if matches!(inode.phase, Phase::Hard(_)) {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use shale_backing::failpoint::{Stage, reach};
-use shale_backing::{Backing, Choice, PROBE, PosixBacking, Space, open_device};
+use shale_backing::{Backing, Choice, PROBE, PosixBacking, ReadOnly, Space, open_device};
 use shale_codec::Effort;
 use shale_index::engine::Embedded;
 use shale_index::{Kv, Namespace};
@@ -19,7 +19,7 @@ use crate::commit::Control;
 use crate::file::File;
 use crate::files::Files;
 use crate::frames::Frames;
-use crate::lock::StoreLock;
+use crate::lock::{SharedLock, StoreLock};
 use crate::pack::{PackId, Packs};
 use crate::pipeline::Job;
 use crate::settle::Lanes;
@@ -27,9 +27,9 @@ use crate::space::SpaceGuard;
 use crate::superblock::Superblock;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::sync::channel::{self, Sender};
+use crate::sync::channel::{self, Receiver, Sender};
 use crate::sync::thread::{self, JoinHandle};
-use crate::{ahead, collector, commit, damage, pack, pipeline};
+use crate::{ahead, collector, commit, damage, idle, pack, pipeline};
 
 /// How a store is used.
 #[derive(Clone, Debug)]
@@ -56,6 +56,8 @@ pub struct Store {
     pub(crate) inner: Arc<Inner>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     lock: Option<StoreLock>,
+    /// Held instead by those who only read.
+    shared: Option<SharedLock>,
 }
 
 #[derive(Debug)]
@@ -82,6 +84,8 @@ pub(crate) struct Inner {
     /// What could not be read.
     pub(crate) damage: damage::Met,
     poisoned: AtomicBool,
+    /// Nothing may be changed.
+    pub(crate) read_only: bool,
     /// Version of the index when it was opened.
     pub(crate) first_version: u64,
 }
@@ -142,72 +146,19 @@ impl Store {
             .unwrap_or(0);
         let known = Namespace::last_session(&*kv)?;
         let namespace = Namespace::open(kv, newest + 1, options.owner)?;
-        let live: BTreeMap<u64, u64> = namespace.packs()?.into_iter().collect();
-        let packs = Packs::open(
-            Arc::clone(&backing),
-            superblock.id,
-            namespace.session(),
-            live,
-        )?;
-        for &(id, _) in &on_disk {
-            if PackId(id).session() <= known {
-                // Frames that no commit has reached before their session ended.
-                packs.condemn(id);
-            } else {
-                tracing::warn!(
-                    "{} is newer than the index and is left alone; run `shale fsck` on the store",
-                    PackId(id).path().display()
-                );
-            }
-        }
-        for (id, _) in namespace.sealed_packs()? {
-            if on_disk.binary_search_by_key(&id, |&(id, _)| id).is_err() {
-                // Deleted just before its session died: to be forgotten like others.
-                packs.condemn(id);
-            }
-        }
-        let total = backing
-            .space()
-            .map_err(Error::io("query the space of", "."))?
-            .total;
-        let orphans = namespace.orphans()?;
-        let first_version = namespace.kv().version();
-        let (sender, receiver) = channel::unbounded();
-        let (ahead_sender, ahead_receiver) = channel::unbounded();
-        let inner = Arc::new(Inner {
-            namespace,
-            space: SpaceGuard::new(total, packs.seal_bytes(), backing.counts_late()),
-            frames: Frames::new(packs, options.memory / 4),
-            budget: Budget::new(options.memory / 2),
-            committer: Control::default(),
-            collector: collector::Control::default(),
-            ahead: Ahead::new(ahead_sender),
-            lanes: Lanes::default(),
-            effort: options.effort,
-            kernel_cache: options.kernel_cache,
-            files: Files::default(),
-            dirty: Mutex::default(),
-            released: Mutex::new(orphans.into_iter().collect()),
-            catalog,
-            jobs: Mutex::new(Some(sender)),
-            closed: Mutex::default(),
-            damage: damage::Met::default(),
-            poisoned: AtomicBool::new(false),
-            first_version,
+        let (inner, queues) = Found {
             backing,
-        });
-        // Before anybody can write or read, whom it would keep waiting.
-        inner.frames.spare.fill(&inner.budget);
-        let mut threads = Vec::new();
+            namespace,
+            superblock,
+            on_disk,
+            known,
+        }
+        .put_to_use(options, catalog, false)?;
+        let mut threads = decoders(&inner, options, &queues.ahead)?;
         for number in 0..options.workers.max(1) {
-            let (inner, receiver) = (Arc::clone(&inner), receiver.clone());
+            let (inner, receiver) = (Arc::clone(&inner), queues.jobs.clone());
             let body = move || pipeline::work(&inner, &receiver);
             threads.push(spawn(format!("shale-encode-{number}"), body)?);
-        }
-        for number in 0..options.workers.max(1) {
-            let (inner, receiver) = (Arc::clone(&inner), ahead_receiver.clone());
-            let body = move || ahead::work(&inner, &receiver);
-            threads.push(spawn(format!("shale-decode-{number}"), body)?);
         }
         let committer = Arc::clone(&inner);
         threads.push(spawn("shale-commit".to_owned(), move || {
@@ -221,7 +172,63 @@ impl Store {
             inner,
             threads: Mutex::new(threads),
             lock: None,
+            shared: None,
         })
+    }
+
+    /// Opens the store in a directory to read from it, as any number of others may do meanwhile.
+    /// Nothing in it is written, so it may be on a medium that cannot be. The whole index is read
+    /// into memory. Every change is refused with `EROFS`.
+    ///
+    /// # Errors
+    /// [`Error::Locked`] when somebody writes to it, [`Error::NotAStore`], or what the device
+    /// says.
+    pub fn open_read_only(path: &Path, options: &StoreOptions) -> Result<Self, Error> {
+        let backing: Arc<dyn Backing> = Arc::new(PosixBacking::new(path));
+        require_superblock(&*backing)?;
+        let shared = SharedLock::take(path)?;
+        let mut store = Self::open_read_only_on(backing, options)?;
+        store.shared = shared;
+        Ok(store)
+    }
+
+    /// Opens the store on a device to read from it. Nobody may write to it meanwhile.
+    ///
+    /// # Errors
+    /// As [`Store::open_read_only`].
+    pub fn open_read_only_on(
+        backing: Arc<dyn Backing>,
+        options: &StoreOptions,
+    ) -> Result<Self, Error> {
+        let backing: Arc<dyn Backing> = Arc::new(ReadOnly::new(backing));
+        let (superblock, kv) = read_index(&backing)?;
+        let found = Found {
+            on_disk: pack::list(&*backing)?,
+            known: Namespace::last_session(&kv)?,
+            namespace: Namespace::read_only(Arc::new(kv)),
+            superblock,
+            backing,
+        };
+        let (inner, queues) = found.put_to_use(options, None, true)?;
+        let mut threads = decoders(&inner, options, &queues.ahead)?;
+        let resting = Arc::clone(&inner);
+        threads.push(spawn("shale-rest".to_owned(), move || {
+            idle::work(&resting)
+        })?);
+        Ok(Self {
+            inner,
+            threads: Mutex::new(threads),
+            lock: None,
+            shared: None,
+        })
+    }
+
+    /// Refuses changes where the store was opened to read from it.
+    ///
+    /// # Errors
+    /// `EROFS`.
+    pub fn check_writable(&self) -> Result<(), Error> {
+        self.inner.check_writable()
     }
 
     /// Names, inodes and attributes.
@@ -252,7 +259,7 @@ impl Store {
         self.inner.released.lock().insert(ino);
     }
 
-    /// Writes everything, makes it durable and ends the session.
+    /// Writes everything, makes it durable and ends the session, or stops reading.
     ///
     /// # Errors
     /// What could not be made durable.
@@ -269,16 +276,15 @@ impl Store {
     }
 
     fn end_session(&self) -> Result<(), Error> {
+        if self.inner.read_only {
+            self.stop_threads();
+            return Ok(self.inner.namespace.kv().close()?);
+        }
         reach(Stage::ShutDownBegins);
         self.inner.collector.stop();
         let synced = self.sync_all();
         reach(Stage::ShutDownSynced);
-        self.inner.committer.stop();
-        self.inner.jobs.lock().take();
-        self.inner.ahead.stop();
-        for thread in std::mem::take(&mut *self.threads.lock()) {
-            let _ = thread.join();
-        }
+        self.stop_threads();
         self.inner.frames.packs.roll();
         for (pack, error) in self.inner.frames.packs.sync() {
             tracing::warn!("pack {pack:x} could not be sealed: {error}");
@@ -296,6 +302,163 @@ impl Store {
         reach(Stage::ShutDownClosed);
         synced
     }
+
+    fn stop_threads(&self) {
+        self.inner.committer.stop();
+        self.inner.jobs.lock().take();
+        self.inner.ahead.stop();
+        for thread in std::mem::take(&mut *self.threads.lock()) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What there is of a store.
+struct Found {
+    backing: Arc<dyn Backing>,
+    namespace: Namespace,
+    superblock: Superblock,
+    /// Packs and their lengths.
+    on_disk: Vec<(u64, u64)>,
+    /// The last session that the index has seen, before this one.
+    known: u64,
+}
+
+/// What the threads of a store wait for.
+struct Queues {
+    jobs: Receiver<Job>,
+    ahead: Receiver<ahead::Job>,
+}
+
+impl Found {
+    /// Everything of a store but its threads.
+    fn put_to_use(
+        self,
+        options: &StoreOptions,
+        catalog: Option<Catalog>,
+        read_only: bool,
+    ) -> Result<(Arc<Inner>, Queues), Error> {
+        let Self {
+            backing,
+            namespace,
+            superblock,
+            on_disk,
+            known,
+        } = self;
+        let live: BTreeMap<u64, u64> = namespace.packs()?.into_iter().collect();
+        let packs = Packs::open(
+            Arc::clone(&backing),
+            superblock.id,
+            namespace.session(),
+            live,
+        )?;
+        for &(id, _) in &on_disk {
+            if PackId(id).session() <= known {
+                // Frames that no commit has reached before their session ended.
+                packs.condemn(id);
+            } else {
+                tracing::warn!(
+                    "{} is newer than the index and is left alone; run `shale fsck` on the store",
+                    PackId(id).path().display()
+                );
+            }
+        }
+        for (id, _) in namespace.sealed_packs()? {
+            if on_disk.binary_search_by_key(&id, |&(id, _)| id).is_err() {
+                // Deleted just before its session died: to be forgotten like others.
+                packs.condemn(id);
+            }
+        }
+        let total = backing
+            .space()
+            .map_err(Error::io("query the space of", "."))?
+            .total;
+        let orphans = namespace.orphans()?;
+        let first_version = namespace.kv().version();
+        let (sender, jobs) = channel::unbounded();
+        let (ahead_sender, ahead) = channel::unbounded();
+        let inner = Arc::new(Inner {
+            namespace,
+            space: SpaceGuard::new(total, packs.seal_bytes(), backing.counts_late()),
+            frames: Frames::new(packs, options.memory / 4),
+            budget: Budget::new(options.memory / 2),
+            committer: Control::default(),
+            collector: collector::Control::default(),
+            ahead: Ahead::new(ahead_sender),
+            lanes: Lanes::default(),
+            effort: options.effort,
+            kernel_cache: options.kernel_cache,
+            files: Files::default(),
+            dirty: Mutex::default(),
+            released: Mutex::new(orphans.into_iter().collect()),
+            catalog,
+            jobs: Mutex::new(Some(sender)),
+            closed: Mutex::default(),
+            damage: damage::Met::default(),
+            poisoned: AtomicBool::new(false),
+            read_only,
+            first_version,
+            backing,
+        });
+        // Before anybody can write or read, whom it would keep waiting.
+        inner.frames.spare.fill(&inner.budget);
+        Ok((inner, Queues { jobs, ahead }))
+    }
+}
+
+/// Starts the threads that decode ahead of readers.
+fn decoders(
+    inner: &Arc<Inner>,
+    options: &StoreOptions,
+    jobs: &Receiver<ahead::Job>,
+) -> Result<Vec<JoinHandle<()>>, Error> {
+    let decoder = |number| {
+        let (inner, jobs) = (Arc::clone(inner), jobs.clone());
+        spawn(format!("shale-decode-{number}"), move || {
+            ahead::work(&inner, &jobs);
+        })
+    };
+    (0..options.workers.max(1)).map(decoder).collect()
+}
+
+/// The superblock of a store that has to be there.
+pub(crate) fn require_superblock(backing: &dyn Backing) -> Result<Superblock, Error> {
+    Superblock::read(backing)?.ok_or_else(|| Error::NotAStore {
+        path: backing.root().to_owned(),
+        reason: "there is no superblock, so it is not a store".to_owned(),
+    })
+}
+
+/// Reads the whole index of a store into memory.
+pub(crate) fn read_index(backing: &Arc<dyn Backing>) -> Result<(Superblock, Embedded), Error> {
+    let superblock = require_superblock(&**backing)?;
+    let not_usable = |reason: String| Error::NotAStore {
+        path: backing.root().to_owned(),
+        reason,
+    };
+    let options = shale_index::engine::Options {
+        read_only: true,
+        ..shale_index::engine::Options::default()
+    };
+    let opened = Embedded::open(Arc::clone(backing), options);
+    let (engine, recovery) = opened.map_err(|error| match error {
+        shale_index::Error::Corrupt { .. } => not_usable(format!(
+            "its index cannot be read without writing: {error}; a mount without --ro may still \
+             work, and `shale fsck --rebuild` makes the index anew from the packs"
+        )),
+        other => other.into(),
+    })?;
+    tracing::info!(?recovery, "index read");
+    if engine
+        .get(&shale_index::schema::keys::inode(shale_index::ROOT))?
+        .is_none()
+    {
+        return Err(not_usable(
+            "it was made and never used, so there is nothing to read; mount it once without --ro"
+                .to_owned(),
+        ));
+    }
+    Ok((superblock, engine))
 }
 
 impl Drop for Store {
@@ -316,6 +479,14 @@ impl Inner {
         } else {
             Ok(())
         }
+    }
+
+    /// Refuses changes, also after an internal error.
+    pub(crate) fn check_writable(&self) -> Result<(), Error> {
+        if self.read_only {
+            return Err(Error::Refused(libc::EROFS));
+        }
+        self.check()
     }
 
     pub(crate) fn poison(&self, why: &str) {
@@ -350,7 +521,7 @@ fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> Result<JoinHandl
 }
 
 /// Says what to do about an index that is damaged beyond what recovery can mend.
-pub(crate) fn unreadable_index(path: &Path, error: shale_index::Error) -> Error {
+fn unreadable_index(path: &Path, error: shale_index::Error) -> Error {
     match error {
         shale_index::Error::Corrupt { .. } => Error::NotAStore {
             path: path.to_owned(),

@@ -37,7 +37,7 @@ impl Store {
         touch: bool,
     ) -> Result<(), Error> {
         let inner = &*self.inner;
-        inner.check()?;
+        inner.check_writable()?;
         if data.is_empty() {
             return Ok(());
         }
@@ -112,7 +112,7 @@ impl Store {
     /// `EFBIG`, or when the index fails.
     pub fn truncate(&self, file: &Arc<File>, size: u64) -> Result<(), Error> {
         let inner = &*self.inner;
-        inner.check()?;
+        inner.check_writable()?;
         if size > MAX_FILE_SIZE {
             return Err(Error::Refused(libc::EFBIG));
         }
@@ -128,7 +128,7 @@ impl Store {
     /// When the index fails.
     pub fn punch(&self, file: &Arc<File>, start: u64, len: u64) -> Result<(), Error> {
         let inner = &*self.inner;
-        inner.check()?;
+        inner.check_writable()?;
         let mut state = file.state.lock();
         let end = start.saturating_add(len).min(state.size);
         state.touch();
