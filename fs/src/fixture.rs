@@ -10,7 +10,16 @@ use crate::policy::Defaults;
 
 /// On a store in `dir`.
 pub(crate) fn file_system(dir: &Path) -> Arc<Fs> {
-    let options = StoreOptions {
+    over(Store::open(dir, &options()).unwrap())
+}
+
+/// On a store in `dir` that is only read.
+pub(crate) fn read_only_file_system(dir: &Path) -> Arc<Fs> {
+    over(Store::open_read_only(dir, &options()).unwrap())
+}
+
+fn options() -> StoreOptions {
+    StoreOptions {
         memory: 16 << 20,
         workers: 1,
         owner: (0, 0),
@@ -18,10 +27,13 @@ pub(crate) fn file_system(dir: &Path) -> Arc<Fs> {
         purpose: "test".to_owned(),
         device: Choice::default(),
         kernel_cache: true,
-    };
+    }
+}
+
+fn over(store: Store) -> Arc<Fs> {
     let defaults = Defaults {
         chunk: 1 << 16,
         quiet: None,
     };
-    Arc::new(Fs::new(Store::open(dir, &options).unwrap(), defaults))
+    Arc::new(Fs::new(store, defaults))
 }

@@ -54,7 +54,7 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> E
 /// # Errors
 /// What is wrong with the store or the mount point.
 pub fn mount(options: &MountOptions) -> Result<Mounted, Error> {
-    if !options.store.exists() {
+    if !options.read_only && !options.store.exists() {
         std::fs::create_dir_all(&options.store).map_err(failed("create", &options.store))?;
     }
     let listening = match &options.metrics {
@@ -64,21 +64,23 @@ pub fn mount(options: &MountOptions) -> Result<Mounted, Error> {
         }
         None => None,
     };
-    let store = Store::open(
-        &options.store,
-        &StoreOptions {
-            memory: options.memory,
-            workers: options.workers,
-            owner: (
-                nix::unistd::geteuid().as_raw(),
-                nix::unistd::getegid().as_raw(),
-            ),
-            effort: Effort::Fast,
-            purpose: format!("mounted on {}", options.mountpoint.display()),
-            device: options.device,
-            kernel_cache: !options.direct_io,
-        },
-    )?;
+    let wanted = StoreOptions {
+        memory: options.memory,
+        workers: options.workers,
+        owner: (
+            nix::unistd::geteuid().as_raw(),
+            nix::unistd::getegid().as_raw(),
+        ),
+        effort: Effort::Fast,
+        purpose: format!("mounted on {}", options.mountpoint.display()),
+        device: options.device,
+        kernel_cache: !options.direct_io,
+    };
+    let store = if options.read_only {
+        Store::open_read_only(&options.store, &wanted)?
+    } else {
+        Store::open(&options.store, &wanted)?
+    };
     let defaults = Defaults {
         chunk: options.chunk,
         quiet: options.settling.quiet,

@@ -10,6 +10,8 @@ mod lookup;
 pub(crate) mod lseek;
 mod open;
 mod read;
+#[cfg(test)]
+mod read_only;
 pub(crate) mod readdir;
 mod readlink;
 mod rename;

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
+use shale_fs::live::Live;
 
 use crate::failure::{Failure, exit};
 use crate::mountinfo::Mounts;
@@ -18,6 +19,13 @@ pub(crate) fn ask(path: &Path, attribute: &str) -> Result<Option<String>, Failur
 /// The same with the error as it is, for those who expect one.
 pub(crate) fn ask_now(path: &Path, attribute: &str) -> Result<Option<String>, Errno> {
     get(path, &format!("user.shale.stat.{attribute}"))
+}
+
+/// The process that serves a mount, as the mount says to root and who mounted it.
+pub(crate) fn server(mountpoint: &Path) -> Option<u32> {
+    let text = ask_now(mountpoint, "live").ok()??;
+    let live: Live = serde_json::from_str(&text).ok()?;
+    Some(live.pid)
 }
 
 /// What a file takes, or a directory with all below it.

@@ -89,9 +89,9 @@ pub(crate) enum Command {
     /// Copies a file or a directory with everything below it to an ordinary directory, compares
     /// every byte, and overwrites nothing.
     Export(ExportArgs),
-    /// Check a store that is not mounted
+    /// Check a store that is not mounted, or mounted read-only
     ///
-    /// Verifies every checksum and every reference.
+    /// Verifies every checksum and every reference. Writes nothing unless it is asked to repair.
     Fsck(FsckArgs),
     /// Say what is wrong with this machine, a mount or a store, and what to change
     ///
@@ -165,10 +165,12 @@ pub(crate) struct MountArgs {
     /// How the store is used: auto, posix, pmem or lustre [default: auto, by what STORE is on]
     #[arg(long, value_name = "DEVICE", allow_hyphen_values = true)]
     pub(crate) backing: Option<String>,
-    /// Append warnings to this file [default: STORE/shale.log; the terminal with --foreground]
+    /// Append warnings to this file [default: STORE/shale.log, with --ro none; the terminal with
+    /// --foreground]
     #[arg(long, value_name = "FILE")]
     pub(crate) log: Option<PathBuf>,
-    /// Mount read-only
+    /// Mount read-only: nothing in STORE is written, it may be on a read-only medium, and others may
+    /// mount it read-only too
     #[arg(long)]
     pub(crate) ro: bool,
     /// Mount options, comma-separated, as mount(8) passes them

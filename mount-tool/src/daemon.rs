@@ -34,16 +34,27 @@ use crate::wait::Waiting;
 /// daemon of many threads stays near its budget.
 const ARENAS: (&str, &str) = ("MALLOC_ARENA_MAX", "2");
 
-/// Starts the daemon and waits until its mount answers.
-pub(crate) fn start(args: &MountArgs, places: &Places, log: Option<&Path>) -> Result<(), Failure> {
+/// Starts the daemon and waits until its mount answers. Unless a log was chosen it is in the store,
+/// and a daemon that only reads has none.
+pub(crate) fn start(
+    args: &MountArgs,
+    places: &Places,
+    log: Option<&Path>,
+    read_only: bool,
+) -> Result<(), Failure> {
     let mut made = Made::default();
     made.store(places)?;
     let chosen = log.is_some();
-    let log = log.map_or_else(|| places.store.join(store_files::LOG), Path::to_owned);
-    let stderr = match made.log(&log) {
-        // A store that is mounted read-only may be unable to have a log.
+    let log = match log {
+        Some(log) => Some(log.to_owned()),
+        None if read_only => None,
+        None => Some(places.store.join(store_files::LOG)),
+    };
+    let opened = log.as_ref().map(|log| made.log(log));
+    let stderr = match opened.transpose() {
+        // The device of the store may have no room for one.
         Err(_) if !chosen => Stdio::null(),
-        opened => opened?.into(),
+        opened => opened?.map_or_else(Stdio::null, Into::into),
     };
     let mut child = Command::new(own_program())
         .arg0("shale")
@@ -81,12 +92,13 @@ pub(crate) fn start(args: &MountArgs, places: &Places, log: Option<&Path>) -> Re
         None => {
             let _ = child.wait();
             let message = "the daemon died before the mount was there";
-            Err(match std::fs::metadata(&log) {
-                Ok(metadata) if metadata.len() > 0 => Failure::new(
+            let written = |log: &PathBuf| std::fs::metadata(log).is_ok_and(|found| found.len() > 0);
+            Err(match log.filter(written) {
+                Some(log) => Failure::new(
                     mount_exit::FAILED,
                     format_args!("{message}; see {}", log.display()),
                 ),
-                _ => Failure::new(
+                None => Failure::new(
                     mount_exit::FAILED,
                     format_args!("{message}; try again with --foreground to see why"),
                 ),

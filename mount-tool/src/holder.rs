@@ -11,7 +11,9 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use crate::attributes;
 use crate::backend::store_files;
+use crate::mountinfo::Mount;
 
 /// Once the lock is free, only the end of the process itself is missing.
 const LAST_MOMENT: Timespec = Timespec {
@@ -25,6 +27,8 @@ pub(crate) struct Holder {
     lock: Option<File>,
     /// What it has written into the lock; it takes that away when everything is durable.
     note: String,
+    /// It has nothing to make durable.
+    reads: bool,
     process: Option<OwnedFd>,
 }
 
@@ -37,6 +41,20 @@ pub(crate) enum Left {
 }
 
 impl Holder {
+    /// The daemon of a mount that only reads its store. Others may do so too, and none of them
+    /// leaves a note, so the mount says which process it is.
+    pub(crate) fn reader(mount: &Mount, dead: bool) -> Option<Self> {
+        if dead || !mount.is_read_only() || is_written(&mount.source) {
+            return None;
+        }
+        Some(Self {
+            lock: None,
+            note: String::new(),
+            reads: true,
+            process: process(&attributes::server(&mount.mountpoint)?.to_string()),
+        })
+    }
+
     /// Whoever holds the store; none where that cannot be seen. A dead daemon's process is not
     /// looked for: its number may belong to another one by now.
     pub(crate) fn of(store: &Path, dead: bool) -> Option<Self> {
@@ -57,6 +75,7 @@ impl Holder {
             _ => Some(Self {
                 lock: None,
                 note: String::new(),
+                reads: false,
                 process: Some(process(&pid.to_string())?),
             }),
         }
@@ -69,6 +88,7 @@ impl Holder {
         Self {
             lock: Some(lock),
             note,
+            reads: false,
             process,
         }
     }
@@ -89,12 +109,20 @@ impl Holder {
         });
         // Another note is that of a daemon that has come since.
         let same = !self.note.is_empty() && note == self.note;
-        Ok(if read && !same {
+        Ok(if self.reads || (read && !same) {
             Left::InOrder
         } else {
             Left::Otherwise
         })
     }
+}
+
+/// Whether a daemon holds a store to write to it; a mount that can be written may have been made
+/// read-only afterwards.
+fn is_written(store: &Path) -> bool {
+    File::open(store.join(store_files::LOCK)).is_ok_and(|lock| {
+        flock(&lock, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
+    })
 }
 
 /// The process whose number comes first in the note, if it is one of ours.

@@ -29,6 +29,11 @@ impl Mount {
         self.file_system == FILE_SYSTEM
     }
 
+    /// Whether nothing can be written through it.
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.options.iter().any(|option| option == "ro")
+    }
+
     /// Whether it only stands for what is to be mounted there.
     pub(crate) fn is_automount(&self) -> bool {
         self.file_system == "autofs"

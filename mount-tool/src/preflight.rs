@@ -93,11 +93,9 @@ fn check_store(store: &Path, intent: Intent) -> Result<(PathBuf, bool), Failure>
     if let Err(e) = eaccess(&path, needed) {
         return Err(store_error(&path, &e.into()));
     }
-    if path
-        .join(store_files::SUPERBLOCK)
-        .symlink_metadata()
-        .is_err()
-    {
+    let superblock = path.join(store_files::SUPERBLOCK);
+    let is_store = superblock.symlink_metadata().is_ok();
+    if !is_store {
         let strangers = strangers(&path).map_err(|e| store_error(&path, &e))?;
         if let Some(name) = strangers {
             return Err(failed(format_args!(
@@ -119,7 +117,12 @@ fn check_store(store: &Path, intent: Intent) -> Result<(PathBuf, bool), Failure>
     }
     backend::check_superblock(&path)?;
     if !intent.read_only {
-        check_writable(&path, "store")?;
+        let advice = if is_store {
+            "mount it with --ro to read from it"
+        } else {
+            "choose another directory"
+        };
+        check_writable(&path, "store", advice)?;
     }
     Ok((path, false))
 }
@@ -178,7 +181,7 @@ fn missing_store(store: &Path, intent: Intent) -> Result<(PathBuf, bool), Failur
     }
     let path = paths::absolute(store).map_err(|e| store_error(store, &e))?;
     let what = format!("store {} cannot be made: directory", path.display());
-    check_writable(paths::parent(&path), &what)?;
+    check_writable(paths::parent(&path), &what, "choose another directory")?;
     Ok((path, true))
 }
 
@@ -190,11 +193,12 @@ fn no_store(store: &Path, what: &str) -> Failure {
     ))
 }
 
-fn check_writable(directory: &Path, what: &str) -> Result<(), Failure> {
+/// `advice` is for a directory on a read-only file system.
+fn check_writable(directory: &Path, what: &str, advice: &str) -> Result<(), Failure> {
     let read_only = statvfs(directory).is_ok_and(|s| s.flags().contains(FsFlags::ST_RDONLY));
     match eaccess(directory, AccessFlags::W_OK | AccessFlags::X_OK) {
-        Err(Errno::EROFS) => Err(read_only_failure(directory, what)),
-        Ok(()) if read_only => Err(read_only_failure(directory, what)),
+        Err(Errno::EROFS) => Err(read_only_failure(directory, what, advice)),
+        Ok(()) if read_only => Err(read_only_failure(directory, what, advice)),
         Ok(()) => Ok(()),
         Err(e) if e == Errno::EACCES || e == Errno::EPERM => Err(denied(format_args!(
             "{what} {} is not writable for you; change its permissions or choose another directory",
@@ -204,10 +208,9 @@ fn check_writable(directory: &Path, what: &str) -> Result<(), Failure> {
     }
 }
 
-fn read_only_failure(directory: &Path, what: &str) -> Failure {
+fn read_only_failure(directory: &Path, what: &str, advice: &str) -> Failure {
     failed(format_args!(
-        "{what} {} is on a read-only file system; mount a store there with --ro, or choose \
-         another directory",
+        "{what} {} is on a read-only file system; {advice}",
         directory.display()
     ))
 }

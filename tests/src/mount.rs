@@ -11,7 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::sweep::mounts_below;
-use crate::{Cmd, Context, Failure, Finished, Outcome, ensure, root};
+use crate::{Cmd, Context, Failure, Finished, Outcome, ensure, report, root};
 
 /// The `shale` command under test: `SHALE_BIN`, or the release build.
 pub fn shale() -> Cmd {
@@ -139,8 +139,18 @@ impl Mount {
             "`shale mount` returned 0 but nothing is mounted on {}",
             self.mountpoint.display()
         );
-        self.daemon = Some(self.holder()?);
+        self.daemon = Some(self.server()?);
         Ok(())
+    }
+
+    /// Who serves the mount: the holder of the lock, which readers share without a note.
+    fn server(&self) -> Outcome<i32> {
+        if !self.options.iter().any(|option| option == "--ro") {
+            return self.holder();
+        }
+        let live: serde_json::Value = serde_json::from_str(&report(&self.mountpoint, "live")?)?;
+        let pid = live["pid"].as_i64().doing("the mount names no process")?;
+        Ok(pid as i32)
     }
 
     /// Starts a mount in the foreground and returns at once with the process.

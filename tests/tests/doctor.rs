@@ -111,7 +111,7 @@ fn full(case: &Case) -> Outcome {
         .ok()?;
     is(mount.store(), "space", "problem", "ENOSPC")?;
     device.read_only(true)?;
-    is(mount.store(), "backing options", "problem", "read-only")
+    is(mount.store(), "backing options", "advice", "--ro")
 }
 
 fn tmpfs(case: &Case) -> Outcome {

@@ -22,6 +22,7 @@ impl Fs {
         const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         const ZERO: i32 = libc::FALLOC_FL_ZERO_RANGE;
         const ZERO_KEEP: i32 = ZERO | libc::FALLOC_FL_KEEP_SIZE;
+        self.store.check_writable()?;
         if len == 0 {
             return refused(libc::EINVAL);
         }

@@ -6,8 +6,11 @@ impl Fs {
     /// Opens a regular file, for writing if `writes`.
     ///
     /// # Errors
-    /// `ENOENT`, or when the store fails.
+    /// `ENOENT`, `EROFS`, or when the store fails.
     pub fn open(&self, ino: u64, writes: bool) -> Result<Handle, Error> {
+        if writes {
+            self.store.check_writable()?;
+        }
         let handle = Handle::new(self.store.file(ino)?, writes);
         if writes {
             self.follow_policy(&handle)?;

@@ -64,6 +64,7 @@ impl Fs {
         value: &[u8],
         flags: i32,
     ) -> Result<(), Error> {
+        self.store.check_writable()?;
         check_namespace(name)?;
         match name {
             SETTLE_NOW => return self.settle_now(ino, value),
@@ -91,6 +92,7 @@ impl Fs {
     /// # Errors
     /// As removexattr(2).
     pub fn removexattr(&self, ino: u64, name: &[u8]) -> Result<(), Error> {
+        self.store.check_writable()?;
         check_namespace(name)?;
         if is_own(name) {
             return self.remove_policy(ino, name);

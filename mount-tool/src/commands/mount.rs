@@ -24,7 +24,7 @@ pub(crate) fn run(args: &MountArgs) -> Result<ExitCode, Failure> {
     if args.foreground {
         daemon::foreground(&prepared.options, &prepared.places, log)?;
     } else {
-        daemon::start(args, &prepared.places, log)?;
+        daemon::start(args, &prepared.places, log, prepared.options.read_only)?;
     }
     Ok(ExitCode::SUCCESS)
 }

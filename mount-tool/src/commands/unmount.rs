@@ -5,9 +5,8 @@ use std::process::{Command, ExitCode, Stdio};
 
 use nix::errno::Errno;
 use nix::mount::{MntFlags, umount2};
-use shale_fs::live::Live;
 
-use crate::attributes::ask_now;
+use crate::attributes;
 use crate::cli::UnmountArgs;
 use crate::failure::{Failure, exit, reason};
 use crate::holder::{Holder, Left};
@@ -49,7 +48,10 @@ pub(crate) fn run_helper(wanted: &mount_helper::Unmount) -> Result<ExitCode, Fai
 pub(crate) fn unmount(mountpoint: &Path) -> Result<(), Failure> {
     let mount = find(mountpoint, &Mounts::read()?)?;
     let dead = paths::is_dead_mount(&mount.mountpoint);
-    let holder = Holder::of(&mount.source, dead).or_else(|| holder_out_of_sight(&mount, dead));
+    let reader = Holder::reader(&mount, dead);
+    let holder = reader
+        .or_else(|| Holder::of(&mount.source, dead))
+        .or_else(|| holder_out_of_sight(&mount, dead));
     detach(&mount, dead)?;
     let Some(holder) = holder else {
         return if dead {
@@ -91,9 +93,7 @@ fn holder_out_of_sight(mount: &Mount, dead: bool) -> Option<Holder> {
     if dead {
         return None;
     }
-    let text = ask_now(&mount.mountpoint, "live").ok()??;
-    let live: Live = serde_json::from_str(&text).ok()?;
-    Holder::of_process(live.pid)
+    Holder::of_process(attributes::server(&mount.mountpoint)?)
 }
 
 fn find(path: &Path, mounts: &Mounts) -> Result<Mount, Failure> {

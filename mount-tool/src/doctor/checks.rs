@@ -216,6 +216,7 @@ fn backing(store: &Store) -> Check {
         "ext4" | "xfs" | "btrfs" | "lustre" | "zfs" | "bcachefs" | "f2fs" | "gpfs" => {
             (Ok, kind.to_owned())
         }
+        "squashfs" | "erofs" | "iso9660" => (Ok, format!("{kind}, to be mounted with --ro")),
         "tmpfs" | "ramfs" => (
             Problem,
             format!("{kind}: everything is gone after a reboot; move the store to a disk"),
@@ -230,7 +231,8 @@ fn backing(store: &Store) -> Check {
             Advice,
             format!(
                 "{kind}: two machines may not see each other's lock, and fsync may be slow; make \
-                 sure that only one machine mounts the store, and prefer a local disk or Lustre"
+                 sure that one machine alone mounts the store, or all of them with --ro, and \
+                 prefer a local disk or Lustre"
             ),
         ),
         "overlay" => (
@@ -252,15 +254,17 @@ fn backing(store: &Store) -> Check {
 
 fn backing_options(store: &Store) -> Check {
     let has = |option: &str| store.backing_options.iter().any(|found| found == option);
-    let read_only_mount = store
-        .mount
-        .as_ref()
-        .is_some_and(|mount| mount.options.iter().any(|option| option == "ro"));
-    let (verdict, finding) = if has("ro") && !read_only_mount {
+    let (verdict, finding) = if has("ro") && store.mount.is_none() {
         (
-            Problem,
+            Advice,
             "the file system of the store is mounted read-only; remount it writable, or mount the \
              store with --ro",
+        )
+    } else if has("ro") && !is_only_read(store) {
+        (
+            Problem,
+            "the file system of the store has become read-only under the mount, so nothing can \
+             be written any more; find out why ('dmesg'), and remount it writable",
         )
     } else if has("nobarrier") || has("barrier=0") {
         (
@@ -290,7 +294,19 @@ fn backing_options(store: &Store) -> Check {
     Check::new("backing options", verdict, finding)
 }
 
+/// Whether nothing is written to the store: it is mounted read-only, or its file system is.
+fn is_only_read(store: &Store) -> bool {
+    let options = match &store.mount {
+        Some(mount) => &mount.options,
+        None => &store.backing_options,
+    };
+    options.iter().any(|option| option == "ro")
+}
+
 fn space(store: &Store) -> Check {
+    if is_only_read(store) {
+        return Check::new("space", Ok, "none is needed: nothing is written");
+    }
     let (free, total) = (size::human(store.available), size::human(store.total));
     let (verdict, finding) = if store.available < 2 * shale_store::reserve(store.total) {
         (
@@ -315,6 +331,9 @@ fn space(store: &Store) -> Check {
 }
 
 fn inodes(store: &Store) -> Check {
+    if is_only_read(store) {
+        return Check::new("inodes", Ok, "none are needed: nothing is written");
+    }
     let (all, free) = store.inodes;
     if all > 0 && free < 1000 {
         return Check::new(
@@ -392,6 +411,12 @@ fn log(store: &Store) -> Check {
                 counted(*warnings, "warning", "warnings"),
                 path.display()
             ),
+        ),
+        Log::Elsewhere(_, path) if path == Path::new("/dev/null") && is_only_read(store) => (
+            Advice,
+            "a read-only mount has no log of its own in the store; mount with --log FILE to see \
+             warnings"
+                .to_owned(),
         ),
         Log::Elsewhere(_, path) if path == Path::new("/dev/null") => (
             Advice,

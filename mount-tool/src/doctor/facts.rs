@@ -13,7 +13,7 @@ use nix::unistd::{AccessFlags, eaccess};
 use shale_fs::damage::Damaged;
 use shale_fs::policy::tells_of_refusal;
 
-use crate::attributes::ask_now;
+use crate::attributes::{self, ask_now};
 use crate::backend::{self, Defaults, store_files};
 use crate::failure::{Failure, exit, reason};
 use crate::mountinfo::{Mount, Mounts};
@@ -294,7 +294,11 @@ impl Mounted {
             mountpoint: mount.mountpoint.clone(),
             dead,
             options: mount.options.clone(),
-            daemon: if dead { None } else { Daemon::look(store) },
+            daemon: if dead {
+                None
+            } else {
+                process_of(mount, store).and_then(Daemon::look)
+            },
             damaged: if dead {
                 None
             } else {
@@ -307,10 +311,18 @@ impl Mounted {
     }
 }
 
+/// Who serves a mount: the process that the lock names. One that only reads has left no note
+/// there, so the mount itself is asked.
+fn process_of(mount: &Mount, store: &Path) -> Option<u32> {
+    if mount.is_read_only() {
+        return attributes::server(&mount.mountpoint);
+    }
+    let note = std::fs::read_to_string(store.join(store_files::LOCK)).ok()?;
+    note.split_whitespace().next()?.parse().ok()
+}
+
 impl Daemon {
-    fn look(store: &Path) -> Option<Self> {
-        let note = std::fs::read_to_string(store.join(store_files::LOCK)).ok()?;
-        let pid: u32 = note.split_whitespace().next()?.parse().ok()?;
+    fn look(pid: u32) -> Option<Self> {
         let process = PathBuf::from(format!("/proc/{pid}"));
         let name = std::fs::read_to_string(process.join("comm")).ok()?;
         if name.trim_end() != "shale" {

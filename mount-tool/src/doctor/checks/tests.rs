@@ -137,6 +137,7 @@ fn file_systems_below() {
         ("tmpfs", Problem, "reboot"),
         ("fuse.shale", Problem, "twice"),
         ("nfs4", Advice, "one machine"),
+        ("squashfs", Ok, "--ro"),
         ("overlay", Advice, "volume"),
         ("fuse.sshfs", Advice, "not been tried"),
     ] {
@@ -151,7 +152,7 @@ fn file_systems_below() {
 #[test]
 fn options_of_the_file_system_below() {
     for (option, expected, words) in [
-        ("ro", Problem, "--ro"),
+        ("ro", Advice, "--ro"),
         ("nobarrier", Problem, "barriers"),
         ("barrier=0", Problem, "barriers"),
         ("sync", Advice, "async"),
@@ -173,6 +174,19 @@ fn options_of_the_file_system_below() {
         ..store()
     };
     verdict(backing_options(&read_only), Ok, "");
+    let full = Store {
+        available: 0,
+        inodes: (10, 0),
+        ..read_only
+    };
+    verdict(space(&full), Ok, "nothing is written");
+    verdict(inodes(&full), Ok, "nothing is written");
+    let broken = Store {
+        backing_options: vec!["ro".to_owned()],
+        mount: Some(mounted()),
+        ..store()
+    };
+    verdict(backing_options(&broken), Problem, "remount");
 }
 
 #[test]
