@@ -90,10 +90,12 @@ pub struct Live {
     pub settle: Settle,
     /// What collecting garbage does.
     pub gc: Gc,
-    /// Bytes of all files.
+    /// Bytes of all files as programs see them.
     pub raw: u64,
-    /// Bytes that they take.
+    /// Bytes that they take in the store.
     pub stored: u64,
+    /// Bytes of `raw` that these stand for; the rest is not stored yet.
+    pub stored_raw: u64,
     /// Number of files.
     pub files: u64,
     /// Number of directories.
@@ -272,7 +274,7 @@ impl Fs {
     pub(crate) fn snapshot(&self) -> Result<Live, Error> {
         let (store, counters) = (&self.store, &self.counters);
         let (counted, gauges) = (store.counters(), store.gauges());
-        let totals = self.namespace().rollup(ROOT)?;
+        let totals = store.taken_below(ROOT)?;
         // A device that has died is no reason not to answer.
         let space = store.space().ok();
         let (settling, queue) = self.settling_now();
@@ -348,6 +350,7 @@ impl Fs {
             },
             raw: totals.raw,
             stored: totals.stored,
+            stored_raw: totals.stored_raw,
             files: totals.files,
             dirs: totals.dirs,
             device_total: space.map_or(0, |space| space.total),

@@ -1,5 +1,6 @@
 //! Talking to a mount through its virtual attributes.
 
+use std::fs::File;
 use std::io;
 use std::path::Path;
 
@@ -33,6 +34,10 @@ pub(crate) fn server(mountpoint: &Path) -> Option<u32> {
 pub(crate) struct Taken {
     pub(crate) raw: u64,
     pub(crate) stored: u64,
+    /// Bytes of `raw` that `stored` stands for.
+    pub(crate) stored_raw: u64,
+    /// Bytes in memory that are not stored yet.
+    pub(crate) unwritten: u64,
     pub(crate) files: u64,
     pub(crate) dirs: u64,
     pub(crate) state: String,
@@ -48,6 +53,16 @@ impl Taken {
         Self::parse(&text).ok_or_else(|| Self::not_understood(path, &text))
     }
 
+    /// The same once what is unwritten has been stored, as far as one may wait for that.
+    pub(crate) fn once_stored(path: &Path) -> Result<Self, Failure> {
+        let taken = Self::of(path)?;
+        if taken.state != "writing" {
+            return Ok(taken);
+        }
+        let _ = File::open(path).and_then(|file| file.sync_all());
+        Self::of(path)
+    }
+
     fn parse(text: &str) -> Option<Self> {
         let value = |name: &str| {
             let mut fields = text.split('\t').filter_map(|field| field.split_once('='));
@@ -57,6 +72,8 @@ impl Taken {
         Some(Self {
             raw: number("raw")?,
             stored: number("stored")?,
+            stored_raw: number("stored_raw")?,
+            unwritten: number("unwritten")?,
             files: number("files")?,
             dirs: number("dirs")?,
             state: value("state")?.to_owned(),
@@ -145,20 +162,20 @@ mod tests {
 
     #[test]
     fn what_is_taken_is_understood_or_refused() {
-        let taken = Taken::parse("raw=7\tstored=3\tnew=x\tfiles=2\tdirs=1\tstate=settled");
+        let text =
+            "raw=7\tstored=3\tstored_raw=6\tunwritten=1\tnew=x\tfiles=2\tdirs=1\tstate=settled";
+        let taken = Taken::parse(text);
         let expected = Taken {
             raw: 7,
             stored: 3,
+            stored_raw: 6,
+            unwritten: 1,
             files: 2,
             dirs: 1,
             state: "settled".to_owned(),
         };
         assert_eq!(taken, Some(expected));
-        for text in [
-            "",
-            "raw=7",
-            "raw=x\tstored=3\tfiles=2\tdirs=1\tstate=settled",
-        ] {
+        for text in ["", "raw=7", &text.replace("raw=7", "raw=x")] {
             assert_eq!(Taken::parse(text), None, "{text}");
         }
     }

@@ -1,10 +1,9 @@
 //! Files in use: who takes them, gives them back and sees what they know.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use shale_index::ROOT;
 use shale_index::schema::Inode;
 
 use crate::activity::Activity;
@@ -13,9 +12,6 @@ use crate::store::Inner;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::{Error, Store};
-
-/// More files with something to be written are not looked up one by one.
-const LOOKED_UP: usize = 1000;
 
 /// Files in use, by inode. Whoever works on a file takes it from here, and gives it back with
 /// [`Inner::retire`]: the last one to do so makes it forgotten.
@@ -161,33 +157,6 @@ impl Store {
         self.inner.file_in_use(ino).is_some_and(|file| {
             let state = file.state.lock();
             !state.is_clean()
-        })
-    }
-
-    /// Whether a file below a directory has data that is not committed yet, which its totals do
-    /// not count. Where very many have, it is not looked up where they are.
-    #[must_use]
-    pub fn is_dirty_below(&self, dir: u64) -> bool {
-        // Some may be done with and not yet given back.
-        let held = self.inner.dirty_files();
-        let dirty = held.iter().filter(|file| !file.state.lock().is_clean());
-        let dirty: Vec<u64> = dirty.map(|file| file.ino).collect();
-        if dir == ROOT || dirty.len() > LOOKED_UP {
-            return !dirty.is_empty();
-        }
-        let mut elsewhere = BTreeSet::from([ROOT]);
-        dirty.into_iter().any(|ino| {
-            let mut at = ino;
-            while at != dir {
-                if !elsewhere.insert(at) {
-                    return false;
-                }
-                match self.inner.namespace.inode(at) {
-                    Ok(inode) => at = inode.parent,
-                    Err(_) => return false,
-                }
-            }
-            true
         })
     }
 }

@@ -33,6 +33,7 @@ mod janitor;
 pub mod lock;
 mod map;
 pub mod pack;
+mod pending;
 mod pins;
 mod pipeline;
 #[cfg(any(test, fuzzing))]
@@ -63,6 +64,7 @@ pub use damage::Damage;
 pub use error::Error;
 pub use file::{Failure, File};
 pub use files::Seen;
+pub use pending::Taken;
 pub use read::Seek;
 pub use reader::{Contents, Reader, Xattr};
 pub use settle::{Block, Region, SettleOptions, Settled, tried};

@@ -29,7 +29,7 @@ use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::channel::{self, Receiver, Sender};
 use crate::sync::thread::{self, JoinHandle};
-use crate::{ahead, collector, commit, damage, idle, pack, pipeline};
+use crate::{ahead, collector, commit, damage, idle, pack, pending, pipeline};
 
 /// How a store is used.
 #[derive(Clone, Debug)]
@@ -81,6 +81,7 @@ pub(crate) struct Inner {
     pub(crate) catalog: Option<Catalog>,
     jobs: Mutex<Option<Sender<Job>>>,
     pub(crate) closed: Mutex<Closed>,
+    pub(crate) sums: pending::Sums,
     /// What could not be read.
     pub(crate) damage: damage::Met,
     poisoned: AtomicBool,
@@ -394,6 +395,7 @@ impl Found {
             catalog,
             jobs: Mutex::new(Some(sender)),
             closed: Mutex::default(),
+            sums: pending::Sums::default(),
             damage: damage::Met::default(),
             poisoned: AtomicBool::new(false),
             read_only,

@@ -299,6 +299,12 @@ const FAMILIES: &[Family] = {
             "Bytes that they take in the store.",
             |l| n(l.stored),
         ),
+        (
+            "shale_store_stored_raw_bytes",
+            Gauge,
+            "Bytes of files that these stand for; the rest is not stored yet.",
+            |l| n(l.stored_raw),
+        ),
         ("shale_store_files", Gauge, "Files in the store.", |l| {
             n(l.files)
         }),

@@ -1,8 +1,8 @@
 //! Extended attributes, those of access control lists, and the virtual ones that report.
 
-use shale_store::Collecting;
 use shale_store::index::schema::{Inode, Phase, Time};
 use shale_store::index::{AttrChange, XattrMode};
+use shale_store::{Collecting, Taken};
 
 use crate::acl::{self, Acl};
 use crate::error::refused;
@@ -140,15 +140,10 @@ impl Fs {
 
     /// What the store is doing with a file, or whether something below a directory is not
     /// stored yet.
-    fn state(&self, inode: &Inode) -> &'static str {
-        let writing = if inode.is_dir() {
-            self.store.is_dirty_below(inode.ino)
-        } else {
-            self.store.is_dirty(inode.ino)
-        };
+    fn state(&self, inode: &Inode, taken: &Taken) -> &'static str {
         if self.is_settling(inode.ino) {
             "settling"
-        } else if writing {
+        } else if taken.writing {
             "writing"
         } else {
             match inode.phase {
@@ -209,35 +204,33 @@ impl Fs {
             b"damaged" if inode.is_dir() => return self.damaged(),
             _ => {}
         }
-        let totals = if inode.is_dir() {
-            self.namespace().rollup(ino)?
+        let taken = if inode.is_dir() {
+            self.store.taken_below(ino)?
         } else {
-            let inode = self.store.inode(ino)?.inode;
-            shale_store::index::schema::Rollup {
-                raw: if inode.is_file() { inode.size } else { 0 },
-                stored: inode.stored,
-                files: 1,
-                dirs: 0,
-            }
+            self.store.taken(ino)?
         };
         let text = match what {
-            b"raw" => totals.raw.to_string(),
-            b"stored" => totals.stored.to_string(),
-            b"files" => totals.files.to_string(),
-            b"dirs" => totals.dirs.to_string(),
-            b"ratio" if totals.stored > 0 => {
-                format!("{:.3}", totals.raw as f64 / totals.stored as f64)
+            b"raw" => taken.raw.to_string(),
+            b"stored" => taken.stored.to_string(),
+            b"stored_raw" => taken.stored_raw.to_string(),
+            b"unwritten" => taken.unwritten.to_string(),
+            b"files" => taken.files.to_string(),
+            b"dirs" => taken.dirs.to_string(),
+            b"ratio" if taken.stored > 0 => {
+                format!("{:.3}", taken.stored_raw as f64 / taken.stored as f64)
             }
             b"ratio" => "1.000".to_owned(),
-            b"state" => self.state(&inode).to_owned(),
+            b"state" => self.state(&inode, &taken).to_owned(),
             // So that long listings ask once for each name.
             b"all" => format!(
-                "raw={}\tstored={}\tfiles={}\tdirs={}\tstate={}",
-                totals.raw,
-                totals.stored,
-                totals.files,
-                totals.dirs,
-                self.state(&inode)
+                "raw={}\tstored={}\tstored_raw={}\tunwritten={}\tfiles={}\tdirs={}\tstate={}",
+                taken.raw,
+                taken.stored,
+                taken.stored_raw,
+                taken.unwritten,
+                taken.files,
+                taken.dirs,
+                self.state(&inode, &taken)
             ),
             b"progress" if inode.is_file() => self.settled_so_far(ino).to_string(),
             b"outcome" if inode.is_file() => self.settle_outcome(ino).to_string(),

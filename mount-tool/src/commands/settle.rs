@@ -1,7 +1,6 @@
 //! `shale settle`
 
 use std::collections::HashSet;
-use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -177,18 +176,15 @@ fn collect(
 /// What a file takes, nothing where it has gone. With `whole` also what is not stored yet is
 /// waited for, or it would not count.
 fn taken(path: &Path, whole: bool) -> Result<Option<Taken>, Failure> {
-    let asked = |path| match Taken::of(path) {
+    let taken = if whole {
+        Taken::once_stored(path)
+    } else {
+        Taken::of(path)
+    };
+    match taken {
         Ok(taken) => Ok(Some(taken)),
         Err(failure) if failure.status == exit::NO_INPUT => Ok(None),
         Err(failure) => Err(failure),
-    };
-    match asked(path)? {
-        // Who may not read it waits for nothing, and settling says what it must.
-        Some(taken) if whole && taken.state == "writing" => {
-            let _ = File::open(path).and_then(|file| file.sync_all());
-            asked(path)
-        }
-        taken => Ok(taken),
     }
 }
 

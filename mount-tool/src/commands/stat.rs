@@ -22,15 +22,16 @@ use bars::Bars;
 
 const STAT_HELP: &str = "\
 Columns:
-  raw      bytes as programs see them
-  stored   bytes in the store
-  ratio    raw / stored
-  share    of the stored bytes, drawn as a bar
-  files    files, here and below
-  state    of a file: writing (not all of it is stored), stored, settling, settled, compact
-           (settling would make it smaller by less than 3 %) or incompressible (the same, with
-           a ratio below 1.02); of a directory, only that something in it is being written
-           (null with --json otherwise)
+  raw        bytes as programs see them
+  unwritten  those of them in memory that are not stored yet; shown where there are any
+  stored     bytes in the store
+  ratio      of what is stored: its raw bytes / stored
+  share      of the stored bytes, drawn as a bar
+  files      files, here and below
+  state      of a file: writing (not all of it is stored), stored, settling, settled, compact
+             (settling would make it smaller by less than 3 %) or incompressible (the same, with
+             a ratio below 1.02); of a directory, only that something in it is being written
+             (null with --json otherwise)
 
 Columns with --vars:
   variable, type, shape   as the file says
@@ -142,7 +143,11 @@ pub(crate) fn table(path: &Path) -> Result<String, Failure> {
 struct Figures {
     raw: u64,
     stored: u64,
-    /// raw / stored, none when either is 0.
+    /// Bytes of `raw` that `stored` stands for.
+    stored_raw: u64,
+    /// Bytes in memory that are not stored yet.
+    unwritten: u64,
+    /// `stored_raw` / `stored`, none when either is 0.
     ratio: Option<f64>,
     files: u64,
     dirs: u64,
@@ -173,11 +178,17 @@ fn examine(paths: &[PathBuf], summary: bool, codecs: bool) -> Result<Report, Fai
     let mut entries = Vec::new();
     for path in paths {
         let metadata = std::fs::metadata(path).map_err(|e| unreadable(path, &e))?;
-        let mut entry = entry(path, path.as_os_str(), metadata.file_type(), codecs)?;
-        if metadata.is_dir() && !summary {
-            entry.children = Some(children(path, codecs)?);
-        }
-        entries.push(entry);
+        // Before the whole, so that files that grow meanwhile do not make the parts add up to
+        // more.
+        let children = if metadata.is_dir() && !summary {
+            Some(children(path, codecs)?)
+        } else {
+            None
+        };
+        entries.push(Entry {
+            children,
+            ..entry(path, path.as_os_str(), metadata.file_type(), codecs)?
+        });
     }
     let total = Figures::sum(entries.iter().filter_map(|entry| entry.figures));
     Ok(Report { entries, total })
@@ -239,7 +250,9 @@ fn entry(path: &Path, name: &OsStr, file_type: FileType, codecs: bool) -> Result
         figures: Some(Figures {
             raw: taken.raw,
             stored: taken.stored,
-            ratio: size::ratio(taken.raw, taken.stored),
+            stored_raw: taken.stored_raw,
+            unwritten: taken.unwritten,
+            ratio: size::ratio(taken.stored_raw, taken.stored),
             files: taken.files,
             dirs: taken.dirs,
         }),
@@ -276,93 +289,92 @@ impl Figures {
         for figures in all {
             sum.raw = sum.raw.saturating_add(figures.raw);
             sum.stored = sum.stored.saturating_add(figures.stored);
+            sum.stored_raw = sum.stored_raw.saturating_add(figures.stored_raw);
+            sum.unwritten = sum.unwritten.saturating_add(figures.unwritten);
             sum.files = sum.files.saturating_add(figures.files);
             sum.dirs = sum.dirs.saturating_add(figures.dirs);
         }
-        sum.ratio = size::ratio(sum.raw, sum.stored);
+        sum.ratio = size::ratio(sum.stored_raw, sum.stored);
         sum
     }
 }
 
 /// Said below a table that is about to change.
-const WRITING: &str = "\nSome files are on their way to the store; directories and totals count \
-                       them some seconds after the last write.\n";
+const WRITING: &str = "\nWhat is unwritten will be stored in some seconds; ratios are of what is \
+                       stored.\n";
 
 impl Entry {
-    /// Whether it, or something listed in it, is not stored yet.
-    fn is_being_written(&self) -> bool {
-        self.state.as_deref() == Some("writing")
-            || self.children.iter().flatten().any(Self::is_being_written)
+    /// Its name in a table.
+    fn shown(&self) -> String {
+        let mut name = printable(&self.path);
+        if self.kind == "directory" && !name.ends_with('/') {
+            name.push('/');
+        }
+        name
+    }
+
+    /// Its state, or what it is where it has none.
+    fn note(&self) -> &str {
+        self.state.as_deref().unwrap_or(match self.kind {
+            "file" | "directory" => "",
+            kind => kind,
+        })
+    }
+
+    /// Whether something of it, or of what is listed in it, is not stored yet.
+    fn is_unwritten(&self) -> bool {
+        self.figures.is_some_and(|figures| figures.unwritten > 0)
+            || self.children.iter().flatten().any(Self::is_unwritten)
     }
 }
 
 fn render(report: &Report, bars: Bars) -> String {
-    let mut columns = vec![
-        ("path", Align::Left),
-        ("raw", Align::Right),
-        ("stored", Align::Right),
-        ("ratio", Align::Right),
-        ("files", Align::Right),
-        ("state", Align::Left),
-    ];
-    if bars != Bars::None {
-        columns.insert(4, ("share", Align::Left));
+    let unwritten = report.entries.iter().any(Entry::is_unwritten);
+    let mut columns = vec![("path", Align::Left), ("raw", Align::Right)];
+    if unwritten {
+        columns.push(("unwritten", Align::Right));
     }
+    columns.extend([("stored", Align::Right), ("ratio", Align::Right)]);
+    if bars != Bars::None {
+        columns.push(("share", Align::Left));
+    }
+    columns.extend([("files", Align::Right), ("state", Align::Left)]);
     let mut table = Table::new(&columns);
-    let mut line = |mut cells: Vec<String>, stored: Option<u64>, of: u64| {
-        if bars != Bars::None {
-            cells.insert(4, bars.draw(stored, of));
+    let mut line = |name: String, figures: Option<&Figures>, of: u64, state: &str| {
+        let cell = |text: fn(&Figures) -> String| figures.map_or_else(|| "-".to_owned(), text);
+        let mut cells = vec![name, cell(|figures| size::human(figures.raw))];
+        if unwritten {
+            cells.push(cell(|figures| size::human(figures.unwritten)));
         }
+        cells.push(cell(|figures| size::human(figures.stored)));
+        cells.push(cell(|figures| {
+            size::human_ratio(figures.stored_raw, figures.stored)
+        }));
+        if bars != Bars::None {
+            cells.push(bars.draw(figures.map(|figures| figures.stored), of));
+        }
+        cells.push(cell(|figures| figures.files.to_string()));
+        cells.push(printable(state));
         table.row(cells);
     };
     let several = report.entries.len() > 1;
     for entry in &report.entries {
         let all = entry.figures.map_or(0, |figures| figures.stored);
         for child in entry.children.iter().flatten() {
-            line(row(child), child.figures.map(|figures| figures.stored), all);
+            line(child.shown(), child.figures.as_ref(), all, child.note());
         }
         let of = if several { report.total.stored } else { all };
-        line(row(entry), entry.figures.map(|figures| figures.stored), of);
+        line(entry.shown(), entry.figures.as_ref(), of, entry.note());
     }
     if several {
         let total = &report.total;
-        let cells = cells("total".to_owned(), total, String::new());
-        line(cells, Some(total.stored), total.stored);
+        line("total".to_owned(), Some(total), total.stored, "");
     }
     let mut text = table.render();
-    if report.entries.iter().any(Entry::is_being_written) {
+    if unwritten {
         text.push_str(WRITING);
     }
     text
-}
-
-fn row(entry: &Entry) -> Vec<String> {
-    let mut name = printable(&entry.path);
-    if entry.kind == "directory" && !name.ends_with('/') {
-        name.push('/');
-    }
-    let state = entry.state.as_deref().unwrap_or(match entry.kind {
-        "file" | "directory" => "",
-        kind => kind,
-    });
-    match &entry.figures {
-        Some(figures) => cells(name, figures, printable(state)),
-        None => {
-            let none = || "-".to_owned();
-            vec![name, none(), none(), none(), none(), printable(state)]
-        }
-    }
-}
-
-fn cells(name: String, figures: &Figures, state: String) -> Vec<String> {
-    vec![
-        name,
-        size::human(figures.raw),
-        size::human(figures.stored),
-        size::human_ratio(figures.raw, figures.stored),
-        figures.files.to_string(),
-        state,
-    ]
 }
 
 #[cfg(test)]
@@ -373,6 +385,8 @@ mod tests {
         let figures = Figures {
             raw,
             stored,
+            stored_raw: raw,
+            unwritten: 0,
             ratio: size::ratio(raw, stored),
             files,
             dirs: 0,
@@ -436,11 +450,14 @@ total      4.00 MiB  2.50 MiB  1.60x      3
     #[test]
     fn figures_that_are_about_to_change_are_explained() {
         let mut report = report();
-        assert!(!render(&report, Bars::None).contains("on their way"));
-        if let Some(children) = &mut report.entries[0].children {
-            children[1].state = Some("writing".to_owned());
-        }
-        assert!(render(&report, Bars::None).ends_with(WRITING));
+        assert!(!render(&report, Bars::None).contains("unwritten"));
+        let child = &mut report.entries[0].children.as_mut().unwrap()[0];
+        let figures = child.figures.as_mut().unwrap();
+        (figures.stored_raw, figures.unwritten) = (2 << 20, 1 << 20);
+        let text = render(&report, Bars::None);
+        let line = "a\\n.nc     3.00 MiB   1.00 MiB  2.00 MiB  1.00x      1  settled\n";
+        assert!(text.contains(line), "{text}");
+        assert!(text.ends_with(WRITING));
     }
 
     #[test]
@@ -463,7 +480,7 @@ total      4.00 MiB  2.50 MiB  1.60x      3
             stored,
             ratio: size::ratio(raw, stored),
             files,
-            dirs: 0,
+            ..Figures::default()
         };
         let (a, b) = (figures(10, 5, 3), figures(8, 2, 9));
         for (order, expected) in [

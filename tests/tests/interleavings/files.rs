@@ -71,7 +71,7 @@ fn ask(store: &Store) {
     let gauges = store.gauges();
     assert!(gauges.files <= 2 && gauges.dirty_files <= 2, "{gauges:?}");
     assert!(store.busiest(4).len() <= 2);
-    let _ = (store.is_dirty_below(ROOT), store.garbage());
+    let _ = (store.taken_below(ROOT), store.garbage());
 }
 
 /// Without anybody's help but that of the time, files that nobody wants any more go, and what has

@@ -6,11 +6,12 @@ use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, symlink};
 use std::os::unix::net::UnixListener;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sys::stat::{Mode, SFlag, makedev, mknod};
 use nix::unistd::mkfifo;
 use serde_json::Value;
-use shale_tests::{Case, Context, Failure, Outcome, ensure, ensure_eq, shale};
+use shale_tests::{Case, Cmd, Context, Failure, Outcome, Rng, ensure, ensure_eq, note, shale};
 
 use super::{json, number, report};
 
@@ -124,6 +125,121 @@ pub(crate) fn on_its_way(case: &Case) -> Outcome {
         ensure!(report(directory, "raw")?.parse::<u64>()? >= 10_000, "raw");
     }
     drop(file);
+    mount.unmount()
+}
+
+/// `cp -r` and then `shale stat`, as the README has it.
+pub(crate) fn just_copied(case: &Case) -> Outcome {
+    let from = case.dir("run1")?;
+    let mut rng = Rng::new(8);
+    let mut all = 0;
+    for number in 0..40 {
+        let bytes = rng.bytes(10_000 + number * 20_000);
+        all += bytes.len() as u64;
+        let dir = from.join(format!("d{}", number % 3));
+        fs::create_dir_all(&dir)?;
+        fs::write(dir.join(format!("f{number}")), bytes)?;
+    }
+    let mut mount = case.mount("fs", &["-o", "settle=off"])?;
+    Cmd::new("cp").arg("-r").arg(&from).arg(mount.path()).ok()?;
+    let value = json(shale().args(["stat", "--json"]).arg(mount.path()))?;
+    let whole = &value["entries"][0];
+    ensure_eq!(number(&whole["raw"])?, all, "{value:#}");
+    ensure_eq!(number(&whole["children"][0]["raw"])?, all, "{value:#}");
+    let [stored, unwritten] = ["stored_raw", "unwritten"].map(|name| number(&whole[name]));
+    ensure_eq!(stored? + unwritten?, all, "{value:#}");
+    // With everything stored nothing changes but that.
+    Cmd::new("find")
+        .arg(mount.path())
+        .args(["-type", "f", "-exec", "sync", "{}", "+"])
+        .ok()?;
+    let value = json(shale().args(["stat", "--json"]).arg(mount.path()))?;
+    let whole = &value["entries"][0];
+    ensure_eq!(number(&whole["raw"])?, all, "{value:#}");
+    ensure_eq!(number(&whole["stored_raw"])?, all, "{value:#}");
+    ensure_eq!(number(&whole["unwritten"])?, 0, "{value:#}");
+    mount.unmount()
+}
+
+/// Every part of a file compresses alike, so its ratio is the same at all times.
+pub(crate) fn while_writing(case: &Case) -> Outcome {
+    const PIECE: usize = 512 << 10;
+    let mut mount = case.mount("fs", &["-o", "settle=off"])?;
+    let path = mount.path().join("file");
+    let mut file = File::create(&path)?;
+    let mut rng = Rng::new(4);
+    let (mut before_the_end, mut written) = (0, 0);
+    for _ in 0..96 {
+        let mut piece = rng.bytes(PIECE);
+        piece
+            .chunks_mut(4096)
+            .step_by(2)
+            .for_each(|page| page.fill(0));
+        file.write_all(&piece)?;
+        // Passes what was written on to the daemon.
+        file = File::options().append(true).open(&path)?;
+        written += PIECE as u64;
+        let value = json(shale().args(["stat", "--json"]).arg(&path))?;
+        let entry = &value["entries"][0];
+        ensure_eq!(number(&entry["raw"])?, written, "{value:#}");
+        if let Some(ratio) = entry["ratio"].as_f64() {
+            ensure!((1.9..2.1).contains(&ratio), "{value:#}");
+            before_the_end += u64::from(number(&entry["unwritten"])? > 0);
+            let shown = report(&path, "ratio")?.parse::<f64>()?;
+            ensure!((1.9..2.1).contains(&shown), "{shown}");
+        }
+    }
+    note(format!("{before_the_end} looks at a file in part stored"));
+    // Over what is there: all of it is stored, and some will be replaced.
+    file.sync_all()?;
+    let mut piece = rng.bytes(PIECE);
+    piece
+        .chunks_mut(4096)
+        .step_by(2)
+        .for_each(|page| page.fill(0));
+    let over = File::options().write(true).open(&path)?;
+    over.write_all_at(&piece, 1 << 20)?;
+    drop(over);
+    let value = json(shale().args(["stat", "--json"]).arg(&path))?;
+    let entry = &value["entries"][0];
+    ensure_eq!(number(&entry["raw"])?, written, "{value:#}");
+    ensure_eq!(number(&entry["stored_raw"])?, written, "{value:#}");
+    drop(file);
+    mount.unmount()
+}
+
+/// Files grow while a directory is listed.
+pub(crate) fn growing(case: &Case) -> Outcome {
+    let mut mount = case.mount("fs", &["-o", "settle=off"])?;
+    let root = mount.path().to_owned();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| -> Outcome {
+            let bytes = Rng::new(2).bytes(64 << 10);
+            while !over.load(Ordering::SeqCst) {
+                for number in 0..8 {
+                    let path = root.join(format!("f{number}"));
+                    let file = File::options().append(true).create(true).open(path);
+                    file?.write_all(&bytes)?;
+                }
+            }
+            Ok(())
+        });
+        let looked = (|| -> Outcome {
+            for _ in 0..40 {
+                let value = json(shale().args(["stat", "--json"]).arg(&root))?;
+                let whole = &value["entries"][0];
+                let parts = super::sum(&whole["children"], "raw")?;
+                ensure!(number(&whole["raw"])? >= parts, "{parts} in {value:#}");
+            }
+            Ok(())
+        })();
+        over.store(true, Ordering::SeqCst);
+        let wrote = writer
+            .join()
+            .map_err(|_| Failure::new("the writer panicked"))?;
+        looked.and(wrote)
+    })?;
     mount.unmount()
 }
 

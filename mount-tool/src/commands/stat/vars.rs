@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::bars::Bars;
 use super::{Figures, StatArgs};
-use crate::attributes::{ask_now, check_place, stranger, unreadable};
+use crate::attributes::{Taken, ask_now, check_place, stranger, unreadable};
 use crate::failure::{Failure, exit};
 use crate::report::{self, Align, Table, printable};
 use crate::size;
@@ -75,6 +75,8 @@ fn examine(path: &Path) -> Result<File, Failure> {
         ));
     }
     let _waiting = Waiting::for_(format!("looking into {}", report::name(path)));
+    // What is not stored takes nothing yet, and ratios would make no sense.
+    Taken::once_stored(path)?;
     for _ in 0..CHANGES {
         if let Some(file) = read(path)? {
             return Ok(file);
@@ -196,6 +198,7 @@ fn figures(raw: u64, stored: u64) -> Figures {
     Figures {
         raw,
         stored,
+        stored_raw: raw,
         ratio: size::ratio(raw, stored),
         ..Figures::default()
     }

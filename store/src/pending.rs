@@ -1,0 +1,216 @@
+//! What is on its way to the store, and what the totals of directories will make of it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use shale_index::ROOT;
+use shale_index::extent::Place;
+use shale_index::schema::Rollup;
+
+use crate::file::{File, FileState};
+use crate::store::Inner;
+use crate::sync::Mutex;
+use crate::{Error, Store};
+
+/// Looking through all files that are being written is repeated at once when it took less.
+const QUICK: Duration = Duration::from_millis(5);
+/// Otherwise its result is used for so many times as long.
+const REUSED: u32 = 8;
+/// Times that totals are read again because a commit came in between.
+const TRIES: usize = 8;
+
+/// Directories above a file that are looked at: while they are renamed they may seem to be a ring.
+const DEPTH: usize = 4096;
+
+/// What a file takes, or a directory with everything below it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// Bytes as programs see them.
+    pub raw: u64,
+    /// Bytes in the store.
+    pub stored: u64,
+    /// Bytes of `raw` that these stand for.
+    pub stored_raw: u64,
+    /// Bytes in memory that are not stored yet; they may replace some that are.
+    pub unwritten: u64,
+    /// Files.
+    pub files: u64,
+    /// Directories.
+    pub dirs: u64,
+    /// Whether something of it is not stored yet.
+    pub writing: bool,
+}
+
+/// What files have that the index does not know of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Pending {
+    files: u64,
+    /// How much larger they are than the index says.
+    grown: i64,
+    /// Bytes that the index counts and that are not stored: something behind them is.
+    missing: u64,
+    unwritten: u64,
+}
+
+impl Pending {
+    fn add(&mut self, other: &Self) {
+        self.files += other.files;
+        self.grown += other.grown;
+        self.missing += other.missing;
+        self.unwritten += other.unwritten;
+    }
+
+    fn on(&self, known: Rollup) -> Taken {
+        Taken {
+            raw: known.raw.saturating_add_signed(self.grown),
+            stored: known.stored,
+            stored_raw: known.raw.saturating_sub(self.missing),
+            unwritten: self.unwritten,
+            files: known.files,
+            dirs: known.dirs,
+            writing: self.files > 0,
+        }
+    }
+}
+
+/// The sums of all directories, if it took long to make them.
+#[derive(Debug, Default)]
+pub(crate) struct Sums(Mutex<Option<Made>>);
+
+#[derive(Debug)]
+struct Made {
+    at: Instant,
+    took: Duration,
+    by_directory: Arc<HashMap<u64, Pending>>,
+}
+
+impl Store {
+    /// What a file takes, with all that has been written to it.
+    ///
+    /// # Errors
+    /// `ENOENT`, or when the index fails.
+    pub fn taken(&self, ino: u64) -> Result<Taken, Error> {
+        // Before the index is asked: else it could be committed and forgotten in between.
+        let Some(file) = self.inner.file_in_use(ino) else {
+            let inode = self.inner.namespace.inode(ino)?;
+            return Ok(Pending::default().on(one(&inode)));
+        };
+        let mut state = file.state.lock();
+        let inode = self.inner.namespace.inode(ino)?;
+        Ok(self.inner.pending(&file, &mut state).on(one(&inode)))
+    }
+
+    /// What everything below a directory takes.
+    ///
+    /// # Errors
+    /// When the index fails.
+    pub fn taken_below(&self, dir: u64) -> Result<Taken, Error> {
+        let mut known = self.inner.namespace.rollup(dir)?;
+        for _ in 0..TRIES {
+            let sums = self.inner.pending_by_directory();
+            let again = self.inner.namespace.rollup(dir)?;
+            if again == known {
+                let pending = sums.get(&dir).copied().unwrap_or_default();
+                return Ok(pending.on(known));
+            }
+            known = again;
+        }
+        let sums = self.inner.pending_by_directory();
+        Ok(sums.get(&dir).copied().unwrap_or_default().on(known))
+    }
+}
+
+fn one(inode: &shale_index::schema::Inode) -> Rollup {
+    Rollup {
+        raw: if inode.is_file() { inode.size } else { 0 },
+        stored: inode.stored,
+        files: 1,
+        dirs: 0,
+    }
+}
+
+impl Inner {
+    fn pending(&self, file: &File, state: &mut FileState) -> Pending {
+        if state.is_clean() {
+            return Pending::default();
+        }
+        Pending {
+            files: 1,
+            grown: state.size as i64 - state.committed_size as i64,
+            // A map that cannot be read is the affair of those who read the file.
+            missing: self.missing(file, state).unwrap_or(0),
+            unwritten: state.unwritten(),
+        }
+    }
+
+    /// Bytes in memory below the size that the index has, where nothing is stored.
+    fn missing(&self, file: &File, state: &mut FileState) -> Result<u64, Error> {
+        let mut ranges: Vec<(u64, u64)> = Vec::new();
+        for chunk in state.chunks.values() {
+            let frozen = chunk.frozen.iter().flat_map(|frozen| frozen.segs.iter());
+            for (start, piece) in chunk.dirty.iter().chain(frozen) {
+                let end = (start + piece.len() as u64).min(state.committed_size);
+                if start < end {
+                    ranges.push((start, end));
+                }
+            }
+        }
+        ranges.sort_unstable();
+        let (mut missing, mut at) = (0, 0);
+        for (start, end) in ranges {
+            // Newer bytes may lie over older ones.
+            let start = start.max(at);
+            if start < end {
+                let extents = self.extents(file, state, start, end)?;
+                let stored = extents.iter().filter(|extent| extent.place != Place::Hole);
+                let stored: u64 = stored.map(|extent| extent.len).sum();
+                missing += (end - start).saturating_sub(stored);
+                at = end;
+            }
+        }
+        Ok(missing)
+    }
+
+    /// What is pending below each directory that has something.
+    fn pending_by_directory(&self) -> Arc<HashMap<u64, Pending>> {
+        let mut sums = self.sums.0.lock();
+        if let Some(made) = &*sums
+            && made.took >= QUICK
+            && made.at.elapsed() < made.took * REUSED
+        {
+            return Arc::clone(&made.by_directory);
+        }
+        let begun = Instant::now();
+        let mut by_directory: HashMap<u64, Pending> = HashMap::new();
+        let mut parents: HashMap<u64, Option<u64>> = HashMap::new();
+        let mut parent_of = |ino: u64| {
+            let look = || Some(self.namespace.inode(ino).ok()?.parent);
+            *parents.entry(ino).or_insert_with(look)
+        };
+        for file in self.dirty_files() {
+            let pending = self.pending(&file, &mut file.state.lock());
+            // Some may be done with and not yet given back; one without a name is in no directory.
+            let named = self.namespace.inode(file.ino);
+            let Some(inode) = named.ok().filter(|inode| inode.nlink > 0) else {
+                continue;
+            };
+            if pending.files == 0 {
+                continue;
+            }
+            let mut at = Some(inode.parent);
+            for _ in 0..DEPTH {
+                let Some(dir) = at else { break };
+                by_directory.entry(dir).or_default().add(&pending);
+                at = if dir == ROOT { None } else { parent_of(dir) };
+            }
+        }
+        let by_directory = Arc::new(by_directory);
+        *sums = Some(Made {
+            at: Instant::now(),
+            took: begun.elapsed(),
+            by_directory: Arc::clone(&by_directory),
+        });
+        by_directory
+    }
+}
