@@ -31,13 +31,15 @@ mod regions;
 mod settler;
 mod syncers;
 mod understanding;
+mod unmount;
 mod variables;
 
 pub use error::Error;
 pub use fs::{Attr, Caller, Fs, Handle};
-pub use mount::{Mounted, Unmounter, mount};
+pub use mount::{Mounted, mount};
 pub use ops::lseek::Whence;
 pub use ops::readdir::Listed;
 pub use ops::setattr::SetAttr;
 pub use options::MountOptions;
 pub use settler::Settling;
+pub use unmount::Unmounter;

@@ -5,12 +5,12 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 use fuser::{BackgroundSession, Config, INodeNo, MountOption, Session, SessionACL};
-use nix::mount::MntFlags;
 use shale_store::{Effort, Store, StoreOptions};
 
 use crate::fuse::{Wire, forget_attr};
 use crate::metrics::{Bound, Server};
 use crate::policy::Defaults;
+use crate::unmount::Unmounter;
 use crate::{Error, Fs, MountOptions};
 
 /// Threads that serve requests, per core and at least.
@@ -32,12 +32,6 @@ pub struct Mounted {
     session: JoinHandle<std::io::Result<()>>,
     settler: Option<JoinHandle<()>>,
     metrics: Option<Server>,
-}
-
-/// Ends a mount from another thread.
-#[derive(Clone, Debug)]
-pub struct Unmounter {
-    mountpoint: PathBuf,
 }
 
 fn failed(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
@@ -245,47 +239,7 @@ impl Mounted {
     /// Something to end the mount with.
     #[must_use]
     pub fn unmounter(&self) -> Unmounter {
-        Unmounter {
-            mountpoint: self.mountpoint.clone(),
-        }
-    }
-}
-
-impl Unmounter {
-    /// Unmounts; [`Mounted::wait`] returns when everything is durable.
-    ///
-    /// # Errors
-    /// `EBUSY` when files are open, or what the system says.
-    pub fn unmount(&self) -> Result<(), Error> {
-        self.end(MntFlags::empty(), "-u")
-    }
-
-    /// Takes the mount out of sight at once; it ends when the last file in it is closed.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub fn detach(&self) -> Result<(), Error> {
-        self.end(MntFlags::MNT_DETACH, "-uz")
-    }
-
-    fn end(&self, flags: MntFlags, letters: &str) -> Result<(), Error> {
-        let path = &self.mountpoint;
-        match nix::mount::umount2(path, flags) {
-            Err(nix::errno::Errno::EPERM) => {
-                let status = std::process::Command::new("fusermount3")
-                    .arg(letters)
-                    .arg("--")
-                    .arg(path)
-                    .status()
-                    .map_err(failed("unmount", path))?;
-                if status.success() {
-                    Ok(())
-                } else {
-                    Err(failed("unmount", path)(nix::errno::Errno::EBUSY.into()))
-                }
-            }
-            other => other.map_err(|errno| failed("unmount", path)(errno.into())),
-        }
+        Unmounter::at(self.mountpoint.clone())
     }
 }
 

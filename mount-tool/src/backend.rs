@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+pub(crate) use shale_fs::Unmounter;
 pub(crate) use shale_fs::options::{Defaults, MountOptions, Requested, Unknown};
 pub(crate) use shale_store::fsck::{FsckOptions, FsckReport};
 
@@ -26,9 +27,6 @@ pub(crate) fn check_superblock(store: &Path) -> Result<(), Failure> {
 /// A mount that answers.
 pub(crate) struct Mounted(shale_fs::Mounted);
 
-/// Ends a mount from another thread.
-pub(crate) struct Unmounter(shale_fs::Unmounter);
-
 fn failed(error: shale_fs::Error) -> Failure {
     Failure::new(mount_exit::FAILED, error.to_string())
 }
@@ -45,18 +43,7 @@ impl Mounted {
     }
 
     pub(crate) fn unmounter(&self) -> Unmounter {
-        Unmounter(self.0.unmounter())
-    }
-}
-
-impl Unmounter {
-    pub(crate) fn unmount(&self) -> Result<(), Failure> {
-        self.0.unmount().map_err(failed)
-    }
-
-    /// Nobody can enter any more; who is in it may finish.
-    pub(crate) fn detach(&self) -> Result<(), Failure> {
-        self.0.detach().map_err(failed)
+        self.0.unmounter()
     }
 }
 

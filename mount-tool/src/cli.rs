@@ -194,7 +194,7 @@ pub(crate) struct MountArgs {
 const UNMOUNT_HELP: &str = "\
 Exit status:
   0 unmounted, or with --dead nothing to clear; 64 wrong usage, 66 not a ShaleFS mount,
-  69 no fusermount3, 74 I/O error, 75 busy, 77 no permission
+  69 no fusermount3, 74 I/O error, 75 busy for more than three seconds, 77 no permission
 
 Examples:
   shale unmount ~/data

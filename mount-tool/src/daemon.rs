@@ -252,7 +252,10 @@ fn serve(
     let told = Arc::clone(&notifier);
     std::thread::Builder::new()
         .name("signals".to_owned())
-        .spawn(move || obey(&signals, &unmounter, manner, &told))
+        .spawn({
+            let mountpoint = options.mountpoint.clone();
+            move || obey(&signals, &mountpoint, &unmounter, manner, &told)
+        })
         .map_err(|e| {
             Failure::new(
                 mount_exit::SYSTEM,
@@ -290,7 +293,14 @@ fn unmark(options: &MountOptions) {
     }
 }
 
-fn obey(signals: &SigSet, unmounter: &Unmounter, manner: Manner, notifier: &Notifier) {
+fn obey(
+    signals: &SigSet,
+    mountpoint: &Path,
+    unmounter: &Unmounter,
+    manner: Manner,
+    notifier: &Notifier,
+) {
+    let place = mountpoint.display();
     loop {
         match signals.wait() {
             Ok(Signal::SIGHUP) if manner == Manner::Daemon => {}
@@ -300,16 +310,20 @@ fn obey(signals: &SigSet, unmounter: &Unmounter, manner: Manner, notifier: &Noti
                 match unmounter.unmount() {
                     Ok(()) => {}
                     // The machine is going down, or an administrator insists.
-                    Err(failure) if signal == Signal::SIGTERM => {
-                        tracing::warn!("{failure}; waiting until nobody uses it any more");
+                    Err(e) if signal == Signal::SIGTERM => {
+                        tracing::warn!(
+                            "unmount {place}: {}; waiting until nobody uses it any more",
+                            reason(&e)
+                        );
                         notifier.stopping("waiting for programs that still use files");
-                        if let Err(failure) = unmounter.detach() {
-                            tracing::warn!("{failure}");
+                        if let Err(e) = unmounter.detach() {
+                            tracing::warn!("unmount {place}: {}", reason(&e));
                         }
                     }
-                    Err(failure) => tracing::warn!(
-                        "{failure}; end the programs that use it and try again, or send SIGTERM, \
-                         which waits for them"
+                    Err(e) => tracing::warn!(
+                        "unmount {place}: {}; end the programs that use it and try again, or send \
+                         SIGTERM, which waits for them",
+                        reason(&e)
                     ),
                 }
             }

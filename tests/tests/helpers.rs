@@ -1,15 +1,16 @@
 //! mount(8), umount(8) and fstab, with the helpers where they look for them.
 
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use shale_tests::{
     Case, Cmd, Context, Finished, Need, Outcome, Rng, Suite, alive, ensure, ensure_eq,
-    install_helpers, shale,
+    install_helpers, report, shale,
 };
 
 /// Where libmount keeps what the kernel does not know of mounts.
@@ -26,6 +27,9 @@ fn main() -> ExitCode {
             odd_names,
         )
         .test("entries_of_others_in_utab_stay", entries_of_others)
+        .test("a_mount_that_is_looked_at_can_be_unmounted", looked_at)
+        .test("a_file_that_is_closed_soon_is_waited_for", closed_soon)
+        .test("a_file_that_stays_open_keeps_the_mount", stays_open)
         .test("umount_waits_for_mounts_of_ordinary_users", users)
         .test("a_table_that_cannot_be_written_is_no_obstacle", no_table)
         .run()
@@ -53,10 +57,11 @@ impl Place {
         Ok(())
     }
 
+    /// The process that serves it, asked as root.
     fn daemon(&self) -> Outcome<i32> {
-        let note = fs::read_to_string(self.store.join("lock"))?;
-        let number = note.split(' ').next().unwrap_or_default();
-        number.parse().doing("reading the number of the daemon")
+        let live: serde_json::Value = serde_json::from_str(&report(&self.mountpoint, "live")?)?;
+        let pid = live["pid"].as_i64().doing("the number of the daemon")?;
+        Ok(i32::try_from(pid)?)
     }
 
     fn umount(&self) -> Outcome<Finished> {
@@ -136,9 +141,7 @@ fn waits(case: &Case) -> Outcome {
     place.mount("memory=64M")?;
     let daemon = place.daemon()?;
     Cmd::new("kill").arg(daemon.to_string()).ok()?;
-    while alive(daemon) {
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    wait_for_end(daemon)?;
     ensure_eq!(entries(&place.mountpoint)?, [""; 0], "after SIGTERM");
     Ok(())
 }
@@ -150,9 +153,7 @@ fn dead(case: &Case) -> Outcome {
         place.mount("memory=64M")?;
         let daemon = place.daemon()?;
         Cmd::new("kill").args(["-9", &daemon.to_string()]).ok()?;
-        while alive(daemon) {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_for_end(daemon)?;
         match command {
             "umount" => place.umount()?.success()?,
             "umount -l" => Cmd::new("umount")
@@ -240,6 +241,96 @@ ID=7 SRC=/dev/sdx1 TARGET=/mnt/shale ROOT=/ BINDSRC=/a ATTRS=x OPTS=user=alice,h
     Ok(())
 }
 
+/// The ways to end a mount, by name.
+fn end(place: &Place, way: &str) -> Outcome<Cmd> {
+    Ok(match way {
+        "umount" => Cmd::new("umount").arg(&place.mountpoint),
+        "shale unmount" => shale().arg("unmount").arg(&place.mountpoint),
+        _ => Cmd::new("kill").arg(place.daemon()?.to_string()),
+    })
+}
+
+const WAYS: [&str; 3] = ["umount", "shale unmount", "kill"];
+
+fn wait_for_end(daemon: i32) -> Outcome {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while alive(daemon) {
+        ensure!(Instant::now() < deadline, "the daemon {daemon} stays");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+fn looked_at(case: &Case) -> Outcome {
+    install_helpers(case)?;
+    let place = Place::new(case, "mnt")?;
+    let log = case.work().join("log");
+    let options = format!("memory=64M,log={}", log.display());
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| -> Outcome {
+        // What df does, again and again.
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                let _ = nix::sys::statvfs::statvfs(&place.mountpoint);
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        });
+        let ended = (0..5).try_for_each(|_| -> Outcome {
+            WAYS.into_iter().try_for_each(|way| -> Outcome {
+                place.mount(&options)?;
+                let daemon = place.daemon()?;
+                end(&place, way)?.ok()?;
+                wait_for_end(daemon)
+            })
+        });
+        over.store(true, Ordering::Relaxed);
+        ended
+    })?;
+    ensure_eq!(fs::read_to_string(&log)?, "", "in the log");
+    Ok(())
+}
+
+fn closed_soon(case: &Case) -> Outcome {
+    install_helpers(case)?;
+    let place = Place::new(case, "mnt")?;
+    let log = case.work().join("log");
+    for way in WAYS {
+        place.mount(&format!("memory=64M,log={}", log.display()))?;
+        let daemon = place.daemon()?;
+        let open = File::create(place.mountpoint.join("file"))?;
+        let mut ending = end(&place, way)?.spawn()?;
+        std::thread::sleep(Duration::from_millis(300));
+        ensure!(place.is_mounted()?, "{way}: took it away in use");
+        drop(open);
+        ensure!(ending.wait()?.success(), "{way} gave up");
+        wait_for_end(daemon)?;
+    }
+    ensure_eq!(fs::read_to_string(&log)?, "", "in the log");
+    Ok(())
+}
+
+fn stays_open(case: &Case) -> Outcome {
+    install_helpers(case)?;
+    let place = Place::new(case, "mnt")?;
+    place.mount("memory=64M")?;
+    let open = File::create(place.mountpoint.join("file"))?;
+    for (way, status) in [("umount", 32), ("shale unmount", 75)] {
+        let begun = Instant::now();
+        let refused = end(&place, way)?.run()?.status_is(status)?;
+        ensure!(
+            refused.stderr.contains("a program has a file open"),
+            "{way}: {}",
+            refused.stderr
+        );
+        let took = begun.elapsed().as_secs_f64();
+        ensure!(took > 2.0, "{way} gave up after {took:.1} s");
+        ensure!(place.is_mounted()?, "{way}: not mounted any more");
+    }
+    drop(open);
+    place.umount()?.success()?;
+    Ok(())
+}
+
 fn users(case: &Case) -> Outcome {
     const NOBODY: u32 = 65_534;
     let command = install_helpers(case)?;
@@ -257,7 +348,8 @@ fn users(case: &Case) -> Outcome {
         let mount = Cmd::new(&command).args(["mount", "--memory", "64M"]);
         let mount = mount.arg(&place.store).arg(&place.mountpoint);
         mount.user(NOBODY, NOBODY).ok()?;
-        let daemon = place.daemon()?;
+        let note = fs::read_to_string(place.store.join("lock"))?;
+        let daemon: i32 = note.split(' ').next().unwrap_or_default().parse()?;
         let write = Cmd::shell("head -c 24M /dev/urandom > $0/file");
         let write = write.arg(&place.mountpoint);
         write.user(NOBODY, NOBODY).ok()?;

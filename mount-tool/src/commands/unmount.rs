@@ -1,12 +1,13 @@
 //! `shale unmount`
 
+use std::io::ErrorKind;
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 
-use nix::errno::Errno;
-use nix::mount::{MntFlags, umount2};
+use nix::unistd::geteuid;
 
 use crate::attributes;
+use crate::backend::Unmounter;
 use crate::cli::UnmountArgs;
 use crate::failure::{Failure, exit, reason};
 use crate::holder::{Holder, Left};
@@ -138,63 +139,37 @@ fn not_a_mount(path: &Path, mounts: &Mounts) -> Failure {
 /// Unmounts; `lazy` also where files are open. Nobody can use what a dead daemon left, so whoever
 /// still sits in that loses nothing.
 fn detach(mount: &Mount, lazy: bool) -> Result<(), Failure> {
-    if !nix::unistd::geteuid().is_root() {
-        return detach_as_user(mount, lazy);
-    }
-    let mut flags = MntFlags::UMOUNT_NOFOLLOW;
-    let mut ended = umount2(&mount.mountpoint, flags);
-    if lazy && ended == Err(Errno::EBUSY) {
-        flags |= MntFlags::MNT_DETACH;
-        ended = umount2(&mount.mountpoint, flags);
-    }
+    let unmounter = Unmounter::at(mount.mountpoint.clone());
+    let ended = if lazy {
+        unmounter.detach()
+    } else {
+        let _waiting = Waiting::for_("waiting for programs that use it".to_owned());
+        unmounter.unmount()
+    };
+    let root = geteuid().is_root();
     match ended {
         Ok(()) => {
-            // A daemon that lives does it too. What stays is about nothing and does no harm.
-            let _ = utab::unmark(&mount.source, &mount.mountpoint);
+            if root {
+                // A daemon that lives does it too. What stays is about nothing and does no harm.
+                let _ = utab::unmark(&mount.source, &mount.mountpoint);
+            }
             Ok(())
         }
-        Err(Errno::EBUSY) => Err(busy(mount)),
-        Err(Errno::EPERM) => Err(no_permission(mount)),
-        Err(e) => Err(refused(mount, e.desc())),
+        Err(e) => Err(match e.kind() {
+            ErrorKind::ResourceBusy => busy(mount),
+            ErrorKind::PermissionDenied => no_permission(mount),
+            ErrorKind::NotFound if !root => no_fusermount(),
+            _ => refused(mount, &reason(&e)),
+        }),
     }
 }
 
-fn detach_as_user(mount: &Mount, lazy: bool) -> Result<(), Failure> {
-    let Some(program) = paths::program("fusermount3") else {
-        return Err(Failure::new(
-            exit::UNAVAILABLE,
-            "fusermount3 is not installed and only root can unmount without it; install the \
-             package fuse3",
-        ));
-    };
-    let output = Command::new(program)
-        .arg(if lazy { "-uz" } else { "-u" })
-        .arg("--")
-        .arg(&mount.mountpoint)
-        .env("LC_ALL", "C")
-        .stdin(Stdio::null())
-        .output()
-        .map_err(|e| {
-            let why = reason(&e);
-            Failure::new(
-                exit::UNAVAILABLE,
-                format_args!("cannot run fusermount3: {why}"),
-            )
-        })?;
-    if output.status.success() {
-        return Ok(());
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    if said.contains("busy") {
-        Err(busy(mount))
-    } else if said.contains("not permitted")
-        || said.contains("denied")
-        || said.contains("not found in")
-    {
-        Err(no_permission(mount))
-    } else {
-        Err(refused(mount, said.trim()))
-    }
+fn no_fusermount() -> Failure {
+    Failure::new(
+        exit::UNAVAILABLE,
+        "fusermount3 is not installed and only root can unmount without it; install the package \
+         fuse3",
+    )
 }
 
 fn busy(mount: &Mount) -> Failure {
