@@ -598,8 +598,9 @@ impl BackingFile for FaultFile {
         self.inner.set_len(len)
     }
 
-    fn reserve(&self, _len: u64) -> io::Result<()> {
-        self.step(Step::Reserve)
+    fn reserve(&self, _len: u64) -> io::Result<bool> {
+        self.step(Step::Reserve)?;
+        Ok(false)
     }
 }
 

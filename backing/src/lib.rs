@@ -219,11 +219,11 @@ pub trait BackingFile: Send + Sync + std::fmt::Debug {
     fn set_len(&self, len: u64) -> io::Result<()>;
 
     /// Reserves space up to `len` without changing the length, so that writes below it do not
-    /// run out of space. A file system that cannot is not an error.
+    /// run out of space. Returns whether it did: a file system that cannot is not an error.
     ///
     /// # Errors
     /// `ENOSPC` and the like.
-    fn reserve(&self, len: u64) -> io::Result<()>;
+    fn reserve(&self, len: u64) -> io::Result<bool>;
 
     /// Reads exactly `buf.len()` bytes.
     ///

@@ -189,8 +189,9 @@ impl BackingFile for MappedFile {
         Ok(())
     }
 
-    fn reserve(&self, len: u64) -> io::Result<()> {
-        self.grow(len)
+    fn reserve(&self, len: u64) -> io::Result<bool> {
+        self.grow(len)?;
+        Ok(true)
     }
 }
 

@@ -289,11 +289,12 @@ impl BackingFile for PosixFile {
         self.file.set_len(len)
     }
 
-    fn reserve(&self, len: u64) -> io::Result<()> {
+    fn reserve(&self, len: u64) -> io::Result<bool> {
         let len = libc::off_t::try_from(len).map_err(|_| io::ErrorKind::InvalidInput)?;
         again(
             || match fallocate(&self.file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, len) {
-                Ok(()) | Err(Errno::EOPNOTSUPP | Errno::ENOSYS) => Ok(()),
+                Ok(()) => Ok(true),
+                Err(Errno::EOPNOTSUPP | Errno::ENOSYS) => Ok(false),
                 Err(e) => Err(e.into()),
             },
         )

@@ -95,7 +95,7 @@ impl BackingFile for ReadOnlyFile {
         refuse()
     }
 
-    fn reserve(&self, _len: u64) -> io::Result<()> {
+    fn reserve(&self, _len: u64) -> io::Result<bool> {
         refuse()
     }
 }
@@ -130,7 +130,7 @@ mod tests {
             file.sync_data(),
             file.seal(),
             file.set_len(0),
-            file.reserve(9),
+            file.reserve(9).map(drop),
         ];
         for change in changes {
             assert_eq!(change.unwrap_err().raw_os_error(), Some(libc::EROFS));

@@ -121,7 +121,7 @@ impl BackingFile for StillFile {
         read_only()
     }
 
-    fn reserve(&self, _len: u64) -> io::Result<()> {
+    fn reserve(&self, _len: u64) -> io::Result<bool> {
         read_only()
     }
 }

@@ -40,7 +40,7 @@ impl Fs {
                 continue;
             }
             let file = DamagedFile {
-                path: self.whole_path_of(damage.ino, usize::MAX, usize::MAX),
+                path: self.path_below(damage.ino),
                 offset: damage.offset,
                 error: damage.error,
             };

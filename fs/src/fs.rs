@@ -175,6 +175,11 @@ impl Fs {
         }
     }
 
+    /// Files that are open for writing.
+    pub(crate) fn written_files(&self) -> Vec<u64> {
+        self.writers.lock().keys().copied().collect()
+    }
+
     /// Whether a file is open for writing.
     pub(crate) fn has_writers(&self, ino: u64) -> bool {
         self.writers.lock().contains_key(&ino)

@@ -20,11 +20,12 @@ use shale_store::index::schema::{S_IFMT, Time};
 
 use crate::changes::Changes;
 use crate::counters::Op;
+use crate::gate::WriteGate;
 use crate::handles::{Handles, InUse};
 use crate::ops::lseek::Whence;
 use crate::ops::setattr::SetAttr;
 use crate::ops::statfs::BLOCK;
-use crate::{Attr, Caller, Error, Fs, syncers};
+use crate::{Attr, Caller, Error, Fs, WriteSource, syncers};
 
 /// How long the kernel may trust a name. All changes go through it, so this is only a bound.
 const ENTRY_TTL: Duration = Duration::from_secs(60);
@@ -43,6 +44,7 @@ pub(crate) struct Wire {
     handles: Arc<Handles>,
     syncers: syncers::Pool,
     changes: Changes,
+    gate: Arc<WriteGate>,
     notifier: Arc<OnceLock<Notifier>>,
     /// Nothing is kept in the kernel's page cache.
     direct: bool,
@@ -64,6 +66,7 @@ impl Wire {
     ) -> io::Result<Self> {
         Ok(Self {
             handles: Arc::new(Handles::new(Arc::clone(&fs))),
+            gate: WriteGate::start(Arc::clone(&fs), Arc::clone(&notifier))?,
             fs,
             syncers: syncers::Pool::new("sync", SYNCERS)?,
             changes: Changes::new(changes)?,
@@ -83,6 +86,28 @@ impl Wire {
 
     fn handle(&self, handle: FileHandle) -> Result<InUse, Error> {
         self.handles.get(handle)
+    }
+
+    /// Whether a question for attributes may come from a write that is about to go into the
+    /// kernel's cache, for which there may be no room.
+    fn asks_to_write(&self, fh: Option<FileHandle>) -> bool {
+        let writes = |fh| self.handle(fh).is_ok_and(|handle| handle.writes);
+        self.kernel_times
+            && self.gate.is_closed()
+            && fh.is_some_and(writes)
+            && !self.fs.store().covers_cached()
+    }
+
+    /// Drops what the kernel's cache still shows of bytes that were refused.
+    fn drop_refused(&self, ino: INodeNo, offset: u64, len: usize) {
+        let notifier = Arc::clone(&self.notifier);
+        self.syncers.run(move || {
+            if let Some(notifier) = notifier.get()
+                && let Err(e) = notifier.inval_inode(ino, offset as i64, len as i64)
+            {
+                tracing::warn!(inode = ino.0, "the kernel shows bytes that are lost: {e}");
+            }
+        });
     }
 
     /// Makes a change of names or attributes, which may have to wait for the device.
@@ -107,7 +132,9 @@ fn run<T>(
             if let Error::Store(error) = &error {
                 fs.store().note_damage(error);
             }
-            if errno == libc::EIO {
+            // The log has named what is lost; it need not do so for each read.
+            let named = matches!(error, Error::Store(shale_store::Error::Lost { .. }));
+            if errno == libc::EIO && !named {
                 tracing::error!(inode = ino.0, "{}: {error}", operation.name());
             }
             Err(errno)
@@ -194,11 +221,21 @@ fn wire_time(time: TimeOrNow) -> Time {
 }
 
 macro_rules! entry {
-    ($reply:expr, $result:expr) => {
+    ($gate:expr, $reply:expr, $result:expr) => {
         match $result {
             Ok(attr) => {
-                $reply.entry_with_ttls(&ATTR_TTL, &ENTRY_TTL, &wire_attr(&attr), GENERATION)
+                let ttl = $gate.ttl(attr.ino, ATTR_TTL);
+                $reply.entry_with_ttls(&ttl, &ENTRY_TTL, &wire_attr(&attr), GENERATION)
             }
+            Err(errno) => $reply.error(errno),
+        }
+    };
+}
+
+macro_rules! attributes {
+    ($gate:expr, $reply:expr, $result:expr) => {
+        match $result {
+            Ok(attr) => $reply.attr(&$gate.ttl(attr.ino, ATTR_TTL), &wire_attr(&attr)),
             Err(errno) => $reply.error(errno),
         }
     };
@@ -231,7 +268,6 @@ impl Filesystem for Wire {
             InitFlags::FUSE_PARALLEL_DIROPS,
             InitFlags::FUSE_DO_READDIRPLUS,
             InitFlags::FUSE_READDIRPLUS_AUTO,
-            InitFlags::FUSE_ASYNC_DIO,
             InitFlags::FUSE_CACHE_SYMLINKS,
             InitFlags::FUSE_EXPORT_SUPPORT,
         ];
@@ -250,8 +286,13 @@ impl Filesystem for Wire {
         Ok(())
     }
 
+    fn destroy(&mut self) {
+        self.gate.stop();
+    }
+
     fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         entry!(
+            self.gate,
             reply,
             run(&self.fs, Op::Lookup, parent, || self
                 .fs
@@ -263,11 +304,19 @@ impl Filesystem for Wire {
         self.fs.forget(ino.0);
     }
 
-    fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        match run(&self.fs, Op::Getattr, ino, || self.fs.getattr(ino.0)) {
-            Ok(attr) => reply.attr(&ATTR_TTL, &wire_attr(&attr)),
-            Err(errno) => reply.error(errno),
+    fn getattr(&self, _req: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
+        if !self.asks_to_write(fh) {
+            let found = run(&self.fs, Op::Getattr, ino, || self.fs.getattr(ino.0));
+            return attributes!(self.gate, reply, found);
         }
+        let (fs, gate) = (Arc::clone(&self.fs), Arc::clone(&self.gate));
+        self.syncers.run(move || {
+            let found = run(&fs, Op::Getattr, ino, || match fs.store().admit_cached() {
+                Err(e) if gate.may_refuse(ino.0) => Err(e.into()),
+                _ => fs.getattr(ino.0),
+            });
+            attributes!(gate, reply, found);
+        });
     }
 
     fn setattr(
@@ -300,12 +349,10 @@ impl Filesystem for Wire {
             kill_privileges: req.uid() != 0,
         };
         let handle = fh.and_then(|fh| self.handle(fh).ok());
+        let gate = Arc::clone(&self.gate);
         self.change(move |fs| {
             let changed = || fs.setattr(ino.0, handle.as_deref(), &set);
-            match run(fs, Op::Setattr, ino, changed) {
-                Ok(attr) => reply.attr(&ATTR_TTL, &wire_attr(&attr)),
-                Err(errno) => reply.error(errno),
-            }
+            attributes!(gate, reply, run(fs, Op::Setattr, ino, changed));
         });
     }
 
@@ -327,9 +374,10 @@ impl Filesystem for Wire {
         reply: ReplyEntry,
     ) {
         let (caller, name) = (caller(req), name.as_bytes().to_vec());
+        let gate = Arc::clone(&self.gate);
         self.change(move |fs| {
             let made = || fs.mknod(&caller, parent.0, &name, mode, umask, rdev);
-            entry!(reply, run(fs, Op::Mknod, parent, made));
+            entry!(gate, reply, run(fs, Op::Mknod, parent, made));
         });
     }
 
@@ -343,9 +391,10 @@ impl Filesystem for Wire {
         reply: ReplyEntry,
     ) {
         let (caller, name) = (caller(req), name.as_bytes().to_vec());
+        let gate = Arc::clone(&self.gate);
         self.change(move |fs| {
             let made = || fs.mkdir(&caller, parent.0, &name, mode, umask);
-            entry!(reply, run(fs, Op::Mkdir, parent, made));
+            entry!(gate, reply, run(fs, Op::Mkdir, parent, made));
         });
     }
 
@@ -375,9 +424,10 @@ impl Filesystem for Wire {
     ) {
         let (caller, name) = (caller(req), link_name.as_bytes().to_vec());
         let target = target.as_os_str().as_bytes().to_vec();
+        let gate = Arc::clone(&self.gate);
         self.change(move |fs| {
             let made = || fs.symlink(&caller, parent.0, &name, &target);
-            entry!(reply, run(fs, Op::Symlink, parent, made));
+            entry!(gate, reply, run(fs, Op::Symlink, parent, made));
         });
     }
 
@@ -407,9 +457,10 @@ impl Filesystem for Wire {
         reply: ReplyEntry,
     ) {
         let name = newname.as_bytes().to_vec();
+        let gate = Arc::clone(&self.gate);
         self.change(move |fs| {
             let linked = || fs.link(ino.0, newparent.0, &name);
-            entry!(reply, run(fs, Op::Link, ino, linked));
+            entry!(gate, reply, run(fs, Op::Link, ino, linked));
         });
     }
 
@@ -417,7 +468,12 @@ impl Filesystem for Wire {
         match run(&self.fs, Op::Open, ino, || {
             self.fs.open(ino.0, may_write(flags.0))
         }) {
-            Ok(handle) => reply.opened(self.handles.keep(handle), self.open_flags()),
+            Ok(handle) => {
+                if handle.writes {
+                    self.gate.opened(ino.0);
+                }
+                reply.opened(self.handles.keep(handle), self.open_flags());
+            }
             Err(errno) => reply.error(errno),
         }
     }
@@ -434,16 +490,16 @@ impl Filesystem for Wire {
     ) {
         let (caller, name) = (caller(req), name.as_bytes().to_vec());
         let (handles, open_flags) = (Arc::clone(&self.handles), self.open_flags());
+        let gate = Arc::clone(&self.gate);
         self.change(move |fs| {
             let made = || fs.create(&caller, parent.0, &name, mode, umask, may_write(flags));
             match run(fs, Op::Create, parent, made) {
-                Ok((attr, handle)) => reply.created(
-                    &ENTRY_TTL,
-                    &wire_attr(&attr),
-                    GENERATION,
-                    handles.keep(handle),
-                    open_flags,
-                ),
+                Ok((attr, handle)) => {
+                    let handle = handles.keep(handle);
+                    // There is one time for name and attributes.
+                    let ttl = gate.ttl(attr.ino, ENTRY_TTL);
+                    reply.created(&ttl, &wire_attr(&attr), GENERATION, handle, open_flags);
+                }
                 Err(errno) => reply.error(errno),
             }
         });
@@ -491,9 +547,12 @@ impl Filesystem for Wire {
         let from_cache = write_flags.contains(WriteFlags::FUSE_WRITE_CACHE);
         let written = run(&self.fs, Op::Write, ino, || {
             let handle = self.handle(fh)?;
-            // Without the write-back cache these are pages of mappings, whose times are ours.
-            let cached = self.kernel_times && from_cache;
-            self.fs.write(&handle, offset, data, kill, cached)?;
+            let source = match (from_cache, self.kernel_times) {
+                (false, _) => WriteSource::Program,
+                (true, true) => WriteSource::Cache,
+                (true, false) => WriteSource::Mapping,
+            };
+            self.fs.write(&handle, offset, data, kill, source)?;
             // Nobody waits for what the cache sends; closing the file does. Of what goes past the
             // cache the kernel leaves it to us that O_SYNC and the like ask for it.
             let asked = flags.0 & libc::O_DSYNC != 0;
@@ -512,7 +571,13 @@ impl Filesystem for Wire {
                     },
                 );
             }
-            Err(errno) => reply.error(errno),
+            Err(errno) => {
+                // Not before the answer: the kernel waits for it with the pages.
+                reply.error(errno);
+                if from_cache {
+                    self.drop_refused(ino, offset, data.len());
+                }
+            }
         }
     }
 
@@ -628,11 +693,12 @@ impl Filesystem for Wire {
                 let name = OsStr::from_bytes(&entry.name);
                 // There is one time for name and attributes, and of what is being stored the
                 // blocks change without a word.
-                let ttl = if self.fs.store().is_dirty(entry.ino) {
+                let usual = if self.fs.store().is_dirty(entry.ino) {
                     ATTR_TTL
                 } else {
                     ENTRY_TTL
                 };
+                let ttl = self.gate.ttl(entry.ino, usual);
                 match self.fs.listed_attr(entry) {
                     Ok(Some(attr)) => !reply.add(
                         INodeNo(entry.ino),

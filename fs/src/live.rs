@@ -13,10 +13,6 @@ use crate::{Error, Fs};
 
 /// Slow operations and busy files that are listed at most.
 const LISTED: usize = 16;
-/// Entries of a directory that are looked at to find the name of a file.
-const NAMES: usize = 4096;
-/// Directories above a file that are named.
-const DEPTH: usize = 64;
 /// Letters of a path that are shown: all of them must fit into an attribute.
 const LETTERS: usize = 200;
 
@@ -266,6 +262,20 @@ impl Fs {
         Ok(serde_json::to_vec(&live).unwrap_or_default())
     }
 
+    /// Where an inode is, shown within a line.
+    fn path_of(&self, ino: u64) -> String {
+        shorten(self.path_below(ino))
+    }
+
+    /// Where an inode is, from the root of the mount.
+    pub(crate) fn path_below(&self, ino: u64) -> String {
+        let path = self.namespace().path(ino);
+        match path.strip_prefix('/') {
+            Some(below) if !below.is_empty() => below.to_owned(),
+            _ => path,
+        }
+    }
+
     /// The present state without names, with zeros for what has not happened: whoever looks for
     /// an increase would miss the first one otherwise.
     ///
@@ -358,52 +368,6 @@ impl Fs {
             slowest: Vec::new(),
             busiest: Vec::new(),
         })
-    }
-
-    /// Where an inode is, from the root of the mount; its number where that takes too long.
-    fn path_of(&self, ino: u64) -> String {
-        shorten(self.whole_path_of(ino, NAMES, DEPTH))
-    }
-
-    /// The same, all of it, by a look at so many entries of each directory and so many
-    /// directories.
-    pub(crate) fn whole_path_of(&self, ino: u64, entries: usize, depth: usize) -> String {
-        let mut names = Vec::new();
-        let mut at = ino;
-        while at != ROOT && names.len() < depth {
-            let found = self.name_of(at, entries);
-            match found {
-                Some((parent, name)) => {
-                    names.push(name);
-                    at = parent;
-                }
-                None => {
-                    names.push(format!("inode {at}"));
-                    break;
-                }
-            }
-        }
-        if names.is_empty() {
-            return "/".to_owned();
-        }
-        names.reverse();
-        names.join("/")
-    }
-
-    /// The parent and the name of an inode.
-    fn name_of(&self, ino: u64, entries: usize) -> Option<(u64, String)> {
-        let inode = self.namespace().inode(ino).ok()?;
-        let (mut cookie, mut seen) = (0, 0);
-        while seen < entries {
-            let page = self.namespace().readdir(inode.parent, cookie, NAMES).ok()?;
-            cookie = page.last()?.cookie;
-            seen += page.len();
-            if let Some(entry) = page.into_iter().find(|entry| entry.ino == ino) {
-                let name = String::from_utf8_lossy(&entry.name).into_owned();
-                return Some((inode.parent, name));
-            }
-        }
-        None
     }
 }
 

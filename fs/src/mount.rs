@@ -7,6 +7,7 @@ use std::thread::JoinHandle;
 use fuser::{BackgroundSession, Config, INodeNo, MountOption, Session, SessionACL};
 use shale_store::{Effort, Store, StoreOptions};
 
+use crate::dirty_limit;
 use crate::fuse::{Wire, forget_attr};
 use crate::metrics::{Bound, Server};
 use crate::policy::Defaults;
@@ -125,6 +126,11 @@ fn start(fs: Arc<Fs>, options: &MountOptions) -> Result<Threads, Error> {
         .spawn()
         .and_then(thread_of)
         .map_err(failed("start threads for", mountpoint))?;
+    if !options.read_only {
+        let device = fs.store().space()?.total;
+        fs.store()
+            .set_cached_above(dirty_limit::bound(mountpoint, device));
+    }
     // Not being able to settle is no reason not to mount.
     let settler = (!options.read_only)
         .then(|| fs.start_settling(options.settling))

@@ -18,5 +18,5 @@ mod rename;
 pub(crate) mod setattr;
 pub(crate) mod statfs;
 mod unlink;
-mod write;
+pub(crate) mod write;
 pub(crate) mod xattr;

@@ -8,6 +8,7 @@ mod change;
 mod create;
 mod data;
 mod packs;
+mod path;
 mod readdir;
 mod remove;
 mod rename;

@@ -33,11 +33,12 @@ pub(crate) struct Holder {
 }
 
 /// How a daemon has left its store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
     InOrder,
-    /// Something could not be made durable, or it died on the way there.
-    Otherwise,
+    /// Something could not be made durable, or it died on the way there. What it said of it, line
+    /// by line.
+    Otherwise(String),
 }
 
 impl Holder {
@@ -108,11 +109,11 @@ impl Holder {
             lock.seek(SeekFrom::Start(0)).is_ok() && lock.read_to_string(&mut note).is_ok()
         });
         // Another note is that of a daemon that has come since.
-        let same = !self.note.is_empty() && note == self.note;
-        Ok(if self.reads || (read && !same) {
-            Left::InOrder
-        } else {
-            Left::Otherwise
+        let said = (!self.note.is_empty()).then(|| note.strip_prefix(&self.note));
+        Ok(match said.flatten() {
+            _ if self.reads => Left::InOrder,
+            None if read => Left::InOrder,
+            said => Left::Otherwise(said.unwrap_or_default().to_owned()),
         })
     }
 }
@@ -164,7 +165,12 @@ mod tests {
         };
         assert_eq!(left_with(""), Left::InOrder);
         assert_eq!(left_with("7 mounted on /mnt\n"), Left::InOrder);
-        assert_eq!(left_with("999999999 mounted on /mnt\n"), Left::Otherwise);
+        let otherwise = |said: &str| Left::Otherwise(said.to_owned());
+        assert_eq!(left_with("999999999 mounted on /mnt\n"), otherwise(""));
+        assert_eq!(
+            left_with("999999999 mounted on /mnt\n/a: bytes 0-9 are lost\n"),
+            otherwise("/a: bytes 0-9 are lost\n")
+        );
     }
 
     #[test]

@@ -51,6 +51,20 @@ impl Budget {
         *self.used.lock()
     }
 
+    /// Waits until fewer than `used` bytes are in use. Returns false where nothing can be written
+    /// now. `pressed` is called before each wait.
+    pub(crate) fn wait_below(&self, used: u64, mut pressed: impl FnMut()) -> bool {
+        let mut now = self.used.lock();
+        while *now >= used {
+            if self.stalled.load(Ordering::SeqCst) != 0 {
+                return false;
+            }
+            pressed();
+            self.freed.wait(&mut now);
+        }
+        true
+    }
+
     pub(crate) fn limit(&self) -> u64 {
         self.limit
     }

@@ -20,6 +20,8 @@ const RETRY: Duration = Duration::from_secs(300);
 pub(crate) struct Control {
     state: Mutex<State>,
     wake: Condvar,
+    /// Signalled when a pass has ended.
+    ended: Condvar,
 }
 
 #[derive(Debug, Default)]
@@ -28,6 +30,8 @@ struct State {
     /// Rewrite everything of which less than so many percent is alive.
     requested: Option<u64>,
     running: bool,
+    /// Passes that have ended so far.
+    passes: u64,
     /// The last pass failed.
     failed: bool,
     /// Packs that could not be emptied, and since when.
@@ -51,12 +55,25 @@ impl Control {
     pub(crate) fn stop(&self) {
         self.state.lock().stop = true;
         self.wake.notify_all();
+        self.ended.notify_all();
     }
 
     /// Asks for a pass over all packs, also those that are being appended to.
     pub(crate) fn ask(&self, percent: u64) {
         self.state.lock().requested = Some(percent);
         self.wake.notify_all();
+    }
+
+    /// Asks for a pass and waits for its end.
+    pub(crate) fn ask_and_wait(&self, percent: u64) {
+        let mut state = self.state.lock();
+        state.requested = Some(percent);
+        // One that is under way may have passed by what has died since.
+        let until = state.passes + 1 + u64::from(state.running);
+        self.wake.notify_all();
+        while state.passes < until && !state.stop {
+            self.ended.wait(&mut state);
+        }
     }
 
     fn is_stopped(&self) -> bool {
@@ -66,7 +83,10 @@ impl Control {
     /// What to do next; `None` to end. The inner option is the percentage that was asked for.
     fn next(&self) -> Option<Option<u64>> {
         let mut state = self.state.lock();
-        state.running = false;
+        if std::mem::take(&mut state.running) {
+            state.passes += 1;
+            self.ended.notify_all();
+        }
         if !state.stop && state.requested.is_none() {
             self.wake.wait_for(&mut state, TICK);
         }
@@ -176,7 +196,7 @@ fn pass(inner: &Inner, percent: Option<u64>, encoder: &mut FrameEncoder) -> Resu
             // All of it has died meanwhile.
             Err(e) if e.is_gone() && inner.frames.packs.is_dead(pack) => continue,
             // More had to be copied than is alive. There may be room for what another needs.
-            Err(e) if matches!(e.errno(), libc::ENOSPC | libc::EDQUOT) => {
+            Err(e) if e.is_full() => {
                 failed.get_or_insert(e);
                 left_out.insert(pack);
                 continue;

@@ -84,8 +84,10 @@ impl Store {
                 return Err(Error::Refused(state.failure.errno));
             }
             if !state.is_waiting(target) {
+                let lost = state.lost.errno();
                 drop(state);
-                return inner.durable();
+                inner.durable()?;
+                return lost.map_or(Ok(()), |errno| Err(Error::Refused(errno)));
             }
         }
         let mut state = file.state.lock();
@@ -129,7 +131,7 @@ impl Store {
             inner.committer.run()?;
             files.retain(|(file, target)| {
                 let state = file.state.lock();
-                let waits = state.is_waiting(*target);
+                let waits = state.is_waiting(*target) || !state.lost.is_empty();
                 if waits {
                     errno = if state.failure.errno == 0 {
                         state.lost_errno
@@ -249,6 +251,14 @@ impl Inner {
     /// Takes what is ready to be committed.
     fn collect(&self, file: &Arc<File>) -> Option<Batch> {
         let mut state = file.state.lock();
+        if let Some(ranges) = state.lost.take_unnamed() {
+            tracing::warn!(
+                inode = file.ino,
+                "{}: bytes {ranges} cannot be stored and are lost; free some space and write them \
+                 again",
+                self.namespace.path(file.ino)
+            );
+        }
         let flushed = std::mem::take(&mut state.ready);
         let whole = state.chunks.values().all(|chunk| {
             chunk.dirty.is_empty()
@@ -315,6 +325,7 @@ impl Inner {
             Ok(()) => {
                 if !good.is_empty() {
                     self.budget.stall(0);
+                    state.warned = false;
                 }
                 for done in good {
                     self.release(&file, &mut state, done);
@@ -337,10 +348,13 @@ impl Inner {
                 state.committed_size = state.size;
             }
             Err(error) => {
-                tracing::warn!(
-                    inode = file.ino,
-                    "a commit failed and will be tried again: {error}"
-                );
+                if !std::mem::replace(&mut state.warned, true) {
+                    tracing::warn!(
+                        inode = file.ino,
+                        "{}: a commit failed and is tried again: {error}",
+                        self.namespace.path(file.ino)
+                    );
+                }
                 state.fail(error.errno());
                 self.budget.stall(error.errno());
                 state.ready.extend(good);

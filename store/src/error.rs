@@ -68,6 +68,14 @@ pub enum Error {
         /// Process and mount point of the holder.
         holder: String,
     },
+    /// Bytes that were accepted from a program and could not be stored.
+    #[error("inode {ino}, offset {offset}: these bytes could not be stored and are lost")]
+    Lost {
+        /// The file.
+        ino: u64,
+        /// Where in the file somebody wanted to read.
+        offset: u64,
+    },
     /// The operation is refused; the code is the errno to answer.
     #[error("{}", io::Error::from_raw_os_error(*.0))]
     Refused(i32),
@@ -86,11 +94,17 @@ impl Error {
             Self::Refused(errno) => *errno,
             Self::Locked { .. } => libc::EBUSY,
             Self::Damaged { .. }
+            | Self::Lost { .. }
             | Self::Codec(_)
             | Self::NotAStore { .. }
             | Self::UnknownFormat { .. }
             | Self::Poisoned => libc::EIO,
         }
+    }
+
+    /// Whether the device, or the share of it that this process may use, is full.
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(self.errno(), libc::ENOSPC | libc::EDQUOT)
     }
 
     /// Whether a file was not there: a pack that has been collected, most likely.

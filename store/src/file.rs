@@ -1,6 +1,7 @@
 //! One file in memory: what is known of it and what is not written yet.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Instant;
@@ -12,6 +13,7 @@ use shale_index::schema::{Inode, Time};
 use crate::activity::Activity;
 use crate::advice::Advice;
 use crate::ahead::Position;
+use crate::lost::LostRanges;
 use crate::map::FileMap;
 use crate::pins::Pin;
 use crate::segs::Segs;
@@ -54,6 +56,9 @@ pub(crate) struct FileState {
     pub(crate) lost_errno: i32,
     pub(crate) dirty_since: Option<Instant>,
     pub(crate) failure: Failure,
+    /// The log has said that something cannot be stored.
+    pub(crate) warned: bool,
+    pub(crate) lost: LostRanges,
 }
 
 /// The last error of writing behind. Each handle reports it once.
@@ -136,6 +141,8 @@ impl File {
                 lost_errno: libc::EIO,
                 dirty_since: None,
                 failure: Failure::default(),
+                warned: false,
+                lost: LostRanges::default(),
             }),
             moved: Condvar::new(),
             advice: Mutex::new(None),
@@ -186,6 +193,13 @@ impl File {
         self.state.lock().failure
     }
 
+    /// Ranges that were accepted and could not be stored, in order. Syncing fails until they have
+    /// been written again or cut off.
+    #[must_use]
+    pub fn lost(&self) -> Vec<Range<u64>> {
+        self.state.lock().lost.ranges().to_vec()
+    }
+
     pub(crate) fn chunk_shift(&self) -> u8 {
         self.chunk_shift.load(Ordering::Relaxed)
     }
@@ -212,7 +226,7 @@ impl File {
 impl FileState {
     /// Nothing in memory that the index does not have.
     pub(crate) fn is_clean(&self) -> bool {
-        self.chunks.is_empty() && self.ready.is_empty() && !self.has_news()
+        self.chunks.is_empty() && self.ready.is_empty() && !self.has_news() && self.lost.is_empty()
     }
 
     /// Whether something that was written up to a time has not been committed.

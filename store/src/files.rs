@@ -151,6 +151,14 @@ impl Store {
         })
     }
 
+    /// Ranges of a file that were accepted and could not be stored ([`File::lost`]).
+    #[must_use]
+    pub fn lost(&self, ino: u64) -> Vec<std::ops::Range<u64>> {
+        self.inner
+            .file_in_use(ino)
+            .map_or_else(Vec::new, |file| file.lost())
+    }
+
     /// Whether a file has data that is not committed yet.
     #[must_use]
     pub fn is_dirty(&self, ino: u64) -> bool {
@@ -191,6 +199,30 @@ impl Inner {
     pub(crate) fn dirty_files(&self) -> Vec<Held<'_>> {
         let files: Vec<Arc<File>> = self.dirty.lock().values().cloned().collect();
         files.into_iter().map(|file| self.held(file)).collect()
+    }
+
+    /// A line for each file of which something is not stored, some of them if they are many.
+    pub(crate) fn unstored(&self) -> Vec<String> {
+        const SHOWN: usize = 20;
+        let files = self.dirty_files();
+        let mut lines = Vec::new();
+        for file in &files {
+            let state = file.state.lock();
+            let (lost, bytes) = (&state.lost, state.unwritten());
+            let what = match (lost.is_empty(), bytes) {
+                (true, 0) => continue,
+                (true, _) => format!("{bytes} bytes are not stored"),
+                (false, 0) => format!("bytes {lost} are lost"),
+                (false, _) => format!("bytes {lost} are lost, {bytes} others are not stored"),
+            };
+            lines.push(format!("{}: {what}", self.namespace.path(file.ino)));
+        }
+        if lines.len() > SHOWN {
+            let more = lines.len() - SHOWN;
+            lines.truncate(SHOWN);
+            lines.push(format!("and {more} more files"));
+        }
+        lines
     }
 
     pub(crate) fn held(&self, file: Arc<File>) -> Held<'_> {

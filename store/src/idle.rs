@@ -90,6 +90,7 @@ impl Inner {
         let cache = &self.frames.cache;
         cache.shrink(cache.limit() / KEPT_SHARE);
         self.frames.spare.trim(&self.budget);
+        self.space.relax(self.budget.used());
         self.namespace.kv().rest();
         give_back_memory();
     }

@@ -24,7 +24,7 @@ const PURGE_TIME: Duration = Duration::from_millis(200);
 /// A pack is rewritten when less of it than this many percent is alive.
 pub(crate) const LIVE_PERCENT: u64 = 50;
 /// The same when the device is nearly full.
-const LIVE_PERCENT_FULL: u64 = 90;
+pub(crate) const LIVE_PERCENT_FULL: u64 = 90;
 
 impl Inner {
     /// Runs after a cycle that made everything durable.
@@ -319,8 +319,8 @@ impl Inner {
 
     /// Leaves room for the index and for what programs have been promised.
     fn admit_copy(&self, bytes: u64) -> Result<(), Error> {
-        let pending = self.budget.used() + bytes;
-        self.space.admit_copy(&*self.backing, pending)?;
+        let accepted = self.budget.used();
+        self.space.admit_copy(&*self.backing, bytes, accepted)?;
         self.space.spend(bytes);
         Ok(())
     }

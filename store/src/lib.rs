@@ -14,6 +14,7 @@
 #[path = "../../tests/interleaved/src/access.rs"]
 pub mod access;
 mod activity;
+mod admission;
 mod advice;
 mod ahead;
 mod budget;
@@ -31,6 +32,7 @@ pub mod fsck;
 mod idle;
 mod janitor;
 pub mod lock;
+mod lost;
 mod map;
 pub mod pack;
 mod pending;
@@ -40,6 +42,7 @@ mod pipeline;
 pub mod promises;
 mod read;
 mod reader;
+mod reserve;
 mod segs;
 mod settle;
 mod space;

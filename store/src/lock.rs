@@ -62,12 +62,29 @@ impl StoreLock {
     }
 }
 
+impl StoreLock {
+    /// Adds lines to the note, which whoever waits for the end of the session shows.
+    pub(crate) fn append_to_note(&self, lines: &[String]) {
+        if lines.is_empty() {
+            return;
+        }
+        let text = format!("{}\n", lines.join("\n"));
+        let append = |mut file: &File| {
+            file.seek(SeekFrom::End(0))?;
+            file.write_all(text.as_bytes())
+        };
+        if let Err(e) = append(&self.file) {
+            tracing::warn!("cannot tell in the lock what is not stored: {e}");
+        }
+    }
+}
+
 fn held(store: &Path, mut file: File) -> Error {
     // A note that is there all the same is of a writer that has died.
     let shared = flock(&file, FlockOperation::NonBlockingLockShared).is_ok();
     let mut note = String::new();
     let _ = file.read_to_string(&mut note);
-    let holder = match note.trim().split_once(' ') {
+    let holder = match note.lines().next().and_then(|line| line.split_once(' ')) {
         _ if shared => readers(&file),
         Some((pid, purpose)) => format!("process {pid} ({purpose})"),
         None => "another process".to_owned(),

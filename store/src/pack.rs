@@ -63,6 +63,8 @@ pub(crate) struct Packs {
     lengths: Mutex<HashMap<u64, u64>>,
     /// Something died in a pack since somebody asked.
     shrunk: AtomicBool,
+    /// Bytes that have died in packs in this session.
+    died: AtomicU64,
     pub(crate) counters: Counters,
 }
 
@@ -96,6 +98,7 @@ impl Packs {
             pins: Arc::default(),
             lengths: Mutex::default(),
             shrunk: AtomicBool::new(true),
+            died: AtomicU64::new(0),
             counters: Counters::default(),
         })
     }
@@ -261,6 +264,11 @@ impl Packs {
         self.shrunk.swap(false, Ordering::Relaxed)
     }
 
+    /// Bytes that have died in packs in this session.
+    pub(crate) fn died(&self) -> u64 {
+        self.died.load(Ordering::Relaxed)
+    }
+
     /// Asks for another look at what is dead.
     pub(crate) fn note_shrunk(&self) {
         self.shrunk.store(true, Ordering::Relaxed);
@@ -273,6 +281,7 @@ impl Packs {
             let bytes = live.entry(pack).or_default();
             *bytes = bytes.saturating_add_signed(delta);
             if delta < 0 {
+                self.died.fetch_add(delta.unsigned_abs(), Ordering::Relaxed);
                 self.note_shrunk();
             }
         }

@@ -109,13 +109,24 @@ impl Worker {
             };
             for segment in advice::segments(&job.file, run.start, run.end) {
                 let (from, to) = (segment.start - run.start, segment.end - run.start);
-                let (part, pin) = inner.frames.put_hinted(
-                    &mut self.encoder,
-                    (FrameKind::Data, job.file.ino, segment.start),
-                    &segment.hint(),
-                    effort,
-                    &raw[from as usize..to as usize],
-                )?;
+                let raw = &raw[from as usize..to as usize];
+                inner.space.make_way(&*inner.backing, raw.len() as u64);
+                let mut put = || {
+                    inner.frames.put_hinted(
+                        &mut self.encoder,
+                        (FrameKind::Data, job.file.ino, segment.start),
+                        &segment.hint(),
+                        effort,
+                        raw,
+                    )
+                };
+                let (part, pin) = loop {
+                    match put() {
+                        // Space is held for it, and what was deleted may not be free yet.
+                        Err(e) if e.is_full() && inner.give_way(raw.len() as u64)? => {}
+                        done => break done?,
+                    }
+                };
                 inner.space.spend(u64::from(part.frame_len));
                 pins.push(pin);
                 extents.push(Extent {
@@ -234,11 +245,15 @@ fn finish(inner: &Inner, job: &Job, result: Result<(Vec<Extent>, Vec<Pin>), Erro
             inner.committer.ready(job.frozen.segs.bytes());
         }
         Err(error) => {
-            tracing::warn!(
-                inode = job.file.ino,
-                offset = job.file.chunk_range(job.index).0,
-                "writing behind failed, the data stays in memory and will be tried again: {error}"
-            );
+            if !std::mem::replace(&mut state.warned, true) {
+                tracing::warn!(
+                    inode = job.file.ino,
+                    "{}: what was written at {} cannot be stored yet, it stays in memory and is \
+                     tried again: {error}",
+                    inner.namespace.path(job.file.ino),
+                    job.file.chunk_range(job.index).0
+                );
+            }
             let freed = state.thaw(job.index, &job.frozen, job.file.chunk_len() as usize);
             state.fail(error.errno());
             inner.budget.give(freed);

@@ -41,7 +41,12 @@ impl Store {
         while_moved(|| {
             let wanted = {
                 let mut state = file.state.lock();
-                let end = state.size.min(offset.saturating_add(len as u64));
+                let asked = offset..offset.saturating_add(len as u64);
+                if state.lost.overlaps(&asked) {
+                    let ino = file.ino;
+                    return Err(Error::Lost { ino, offset });
+                }
+                let end = state.size.min(asked.end);
                 if offset >= end {
                     out.clear();
                     return Ok(());

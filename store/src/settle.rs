@@ -261,7 +261,11 @@ impl Inner {
             Extent::stored
         };
         let needed = noted.iter().map(bytes).sum();
-        if self.space.admit(&*self.backing, needed).is_err() {
+        if self
+            .space
+            .admit(&*self.backing, needed, self.budget.used())
+            .is_err()
+        {
             pass.outcome.stopped = true;
             return Ok(end);
         }

@@ -1,12 +1,14 @@
 //! Free space on the device, asked now and then.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use shale_backing::Backing;
 
 use crate::Error;
 use crate::pack::seal_bytes;
+use crate::reserve::Reserve;
 use crate::sync::Mutex;
 
 /// How long an answer of the device is good for.
@@ -30,9 +32,27 @@ fn margin(total: u64) -> u64 {
 const COUNT: Duration = Duration::from_secs(1);
 const COUNT_LOW: Duration = Duration::from_secs(5);
 
+/// Space is held in steps of a share of the device, within bounds.
+const STEP_SHARE: u64 = 64;
+const STEP_MIN: u64 = 1 << 20;
+const STEP_MAX: u64 = 64 << 20;
+
 /// Refuses writes that would not fit, so that `write` can say so and not only `fsync`.
+///
+/// Whatever has been accepted, in this process and in a cache above it, is covered by space that
+/// is held for it ([`Reserve`]), or where the device cannot hold any, was free when it was
+/// accepted.
 #[derive(Debug)]
 pub(crate) struct SpaceGuard {
+    held: Reserve,
+    /// Bytes that a cache above may have accepted and not sent yet.
+    above: AtomicU64,
+    /// Room is short: what is accepted from now on has to be asked for first.
+    short: AtomicBool,
+    listener: OnceLock<Listener>,
+    /// Why the device would not hold more, when it said so last.
+    refusal: AtomicI32,
+    step: u64,
     available: AtomicI64,
     asked: Mutex<Asked>,
     /// Bytes written since the device counted, where it does so late.
@@ -44,6 +64,15 @@ pub(crate) struct SpaceGuard {
     reserve: u64,
 }
 
+/// Called when room becomes short, or is there again.
+struct Listener(Box<dyn Fn() + Send + Sync>);
+
+impl std::fmt::Debug for Listener {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Listener")
+    }
+}
+
 /// When the device was asked, and what it said last when it had counted everything.
 #[derive(Debug, Default)]
 struct Asked {
@@ -52,10 +81,17 @@ struct Asked {
 }
 
 impl SpaceGuard {
-    /// For packs that are sealed at `pack` bytes, on a device that counts late or not.
-    pub(crate) fn new(total: u64, pack: u64, late: bool) -> Self {
+    /// For packs that are sealed at `pack` bytes, on a device of so many bytes.
+    pub(crate) fn new(backing: &Arc<dyn Backing>, total: u64, pack: u64) -> Self {
         let margin = margin(total);
+        let late = backing.counts_late();
         Self {
+            held: Reserve::new(Arc::clone(backing)),
+            above: AtomicU64::new(0),
+            short: AtomicBool::new(false),
+            listener: OnceLock::new(),
+            refusal: AtomicI32::new(libc::ENOSPC),
+            step: (total / STEP_SHARE).clamp(STEP_MIN, STEP_MAX),
             available: AtomicI64::new(0),
             asked: Mutex::default(),
             uncounted: AtomicI64::new(0),
@@ -65,23 +101,160 @@ impl SpaceGuard {
         }
     }
 
-    /// Whether `pending` more bytes fit, even if nothing of them compresses.
-    pub(crate) fn admit(&self, backing: &dyn Backing, pending: u64) -> Result<(), Error> {
-        self.admit_above(backing, pending, self.reserve)
+    /// Tells how many bytes a cache above may accept before it sends them.
+    pub(crate) fn set_above(&self, bytes: u64) {
+        self.above.store(bytes, Ordering::SeqCst);
+    }
+
+    /// Whether room is short: a cache above must ask before it accepts more.
+    pub(crate) fn is_short(&self) -> bool {
+        self.short.load(Ordering::SeqCst)
+    }
+
+    /// Bytes of the device that are held for what has been accepted.
+    pub(crate) fn held(&self) -> u64 {
+        self.held.held()
+    }
+
+    /// Whether so much of what may be in the cache above is covered, beside `accepted` bytes, that
+    /// a few more do no harm.
+    pub(crate) fn covers_half_above(&self, accepted: u64) -> bool {
+        self.held.is_able() && self.held() >= accepted + self.above.load(Ordering::SeqCst) / 2
+    }
+
+    /// Makes sure that `accepted` bytes, and all that the cache above may hold, can be stored
+    /// even if nothing of them compresses.
+    pub(crate) fn cover(&self, backing: &dyn Backing, accepted: u64) -> Result<(), Error> {
+        let above = self.above.load(Ordering::SeqCst);
+        let need = accepted + above;
+        // With as much again, the cache above can go on while it is told to ask.
+        let ease = need + above + self.step;
+        let (eased, covered) = if self.hold(backing, need, ease) {
+            (self.held() >= ease, self.held() >= need)
+        } else {
+            let eased = self.fits(backing, ease, self.reserve);
+            (eased, eased || self.fits(backing, need, self.reserve))
+        };
+        self.set_short(!eased);
+        if covered {
+            Ok(())
+        } else {
+            Err(Error::Refused(self.refusal.load(Ordering::SeqCst)))
+        }
+    }
+
+    fn set_short(&self, short: bool) {
+        if self.short.swap(short, Ordering::SeqCst) != short
+            && let Some(Listener(changed)) = self.listener.get()
+        {
+            changed();
+        }
+    }
+
+    /// Has `changed` called whenever room becomes short or is there again. Must not wait.
+    pub(crate) fn listen(&self, changed: Box<dyn Fn() + Send + Sync>) {
+        let _ = self.listener.set(Listener(changed));
+    }
+
+    /// Holds `ease` bytes, or `need` bytes where there are not so many. Returns false where the
+    /// device cannot hold any.
+    fn hold(&self, backing: &dyn Backing, need: u64, ease: u64) -> bool {
+        if !self.held.is_able() {
+            return false;
+        }
+        for wanted in [ease.next_multiple_of(self.step), need] {
+            let held = self.held();
+            if held >= ease || (held >= need && wanted == need) {
+                break;
+            }
+            let more = wanted.saturating_sub(held);
+            if !self.fits(backing, more, self.reserve) {
+                self.refusal.store(libc::ENOSPC, Ordering::SeqCst);
+                continue;
+            }
+            match self.held.grow(wanted) {
+                Ok(true) => self.spend(more),
+                Ok(false) => return false,
+                Err(e) => match e.raw_os_error() {
+                    Some(errno @ (libc::ENOSPC | libc::EDQUOT)) => {
+                        self.refusal.store(errno, Ordering::SeqCst);
+                    }
+                    // Storing will meet the error, and tell who has to know.
+                    _ => return false,
+                },
+            }
+        }
+        true
+    }
+
+    /// Makes way for `bytes` that were accepted and are about to be stored.
+    pub(crate) fn make_way(&self, backing: &dyn Backing, bytes: u64) {
+        let wanted = (bytes + self.margin) as i64;
+        if self.look(backing, FRESH) < wanted && self.look(backing, Duration::ZERO) < wanted {
+            self.release(bytes);
+        }
+    }
+
+    /// Gives up so much of what is held; returns whether there was any.
+    pub(crate) fn release(&self, bytes: u64) -> bool {
+        let held = self.held();
+        // Blocks are larger than bytes.
+        let freed = self.held.shrink(held.saturating_sub(bytes + (64 << 10)));
+        self.available.fetch_add(freed as i64, Ordering::Relaxed);
+        freed > 0
+    }
+
+    /// Gives up what is held beyond what `accepted` bytes need.
+    pub(crate) fn relax(&self, accepted: u64) {
+        let above = self.above.load(Ordering::SeqCst);
+        let ease = accepted + 2 * above + self.step;
+        let freed = self.held.shrink(ease.next_multiple_of(self.step));
+        self.available.fetch_add(freed as i64, Ordering::Relaxed);
+    }
+
+    /// Ends with the session.
+    pub(crate) fn close(&self) {
+        self.held.close();
+    }
+
+    /// What is accepted and not covered by space that is held.
+    fn uncovered(&self, accepted: u64) -> u64 {
+        let above = self.above.load(Ordering::SeqCst);
+        (accepted + above).saturating_sub(self.held())
+    }
+
+    /// Whether a copy of `bytes` of what is stored fits beside what was accepted from programs.
+    pub(crate) fn admit(
+        &self,
+        backing: &dyn Backing,
+        bytes: u64,
+        accepted: u64,
+    ) -> Result<(), Error> {
+        self.admit_above(backing, bytes + self.uncovered(accepted), self.reserve)
     }
 
     /// The same for garbage collection, which may use what programs leave.
-    pub(crate) fn admit_copy(&self, backing: &dyn Backing, pending: u64) -> Result<(), Error> {
-        self.admit_above(backing, pending, self.margin)
+    pub(crate) fn admit_copy(
+        &self,
+        backing: &dyn Backing,
+        bytes: u64,
+        accepted: u64,
+    ) -> Result<(), Error> {
+        self.admit_above(backing, bytes + self.uncovered(accepted), self.margin)
     }
 
-    fn admit_above(&self, backing: &dyn Backing, pending: u64, left: u64) -> Result<(), Error> {
-        let fits = |fresh| self.look(backing, fresh) >= (pending + left) as i64;
-        if fits(FRESH) || fits(Duration::ZERO) || (self.count(backing, COUNT) && fits(FRESH)) {
+    fn admit_above(&self, backing: &dyn Backing, bytes: u64, left: u64) -> Result<(), Error> {
+        if self.fits(backing, bytes, left) {
             Ok(())
         } else {
             Err(Error::Refused(libc::ENOSPC))
         }
+    }
+
+    fn fits(&self, backing: &dyn Backing, bytes: u64, left: u64) -> bool {
+        let wanted = i64::try_from(bytes.saturating_add(left)).unwrap_or(i64::MAX);
+        let fits = |fresh| self.look(backing, fresh) >= wanted;
+        fits(FRESH) || fits(Duration::ZERO) || (self.count(backing, COUNT) && fits(FRESH))
     }
 
     /// Bytes available; an answer of the device that is not older than `fresh` will do.
@@ -142,9 +315,9 @@ impl SpaceGuard {
         self.look_twice(backing, FRESH) < 3 * self.reserve as i64
     }
 
-    /// Bytes that garbage collection may write, beside the `pending` ones of programs.
-    pub(crate) fn room(&self, backing: &dyn Backing, pending: u64) -> u64 {
-        let left = (pending + self.margin) as i64;
+    /// Bytes that garbage collection may write, beside the `accepted` ones of programs.
+    pub(crate) fn room(&self, backing: &dyn Backing, accepted: u64) -> u64 {
+        let left = (self.uncovered(accepted) + self.margin) as i64;
         u64::try_from(self.look_twice(backing, Duration::ZERO) - left).unwrap_or(0)
     }
 

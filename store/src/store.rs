@@ -12,6 +12,7 @@ use shale_index::{Kv, Namespace};
 
 use crate::Error;
 use crate::activity::Closed;
+use crate::admission::Admission;
 use crate::ahead::Ahead;
 use crate::budget::Budget;
 use crate::catalog::Catalog;
@@ -22,6 +23,7 @@ use crate::frames::Frames;
 use crate::lock::{SharedLock, StoreLock};
 use crate::pack::{PackId, Packs};
 use crate::pipeline::Job;
+use crate::reserve::Reserve;
 use crate::settle::Lanes;
 use crate::space::SpaceGuard;
 use crate::superblock::Superblock;
@@ -67,6 +69,7 @@ pub(crate) struct Inner {
     pub(crate) frames: Frames,
     pub(crate) budget: Budget,
     pub(crate) space: SpaceGuard,
+    pub(crate) admission: Admission,
     pub(crate) committer: Control,
     pub(crate) collector: collector::Control,
     pub(crate) ahead: Ahead,
@@ -118,6 +121,8 @@ impl Store {
     pub fn open_on(backing: Arc<dyn Backing>, options: &StoreOptions) -> Result<Self, Error> {
         let fresh = Superblock::read(&*backing)?.is_none();
         let superblock = prepare(&*backing, fresh)?;
+        // What the index needs now may be held there.
+        Reserve::clear(&*backing);
         let memory = usize::try_from(options.memory / 16).unwrap_or(usize::MAX);
         let engine = shale_index::engine::Options {
             memory: memory.clamp(8 << 20, 64 << 20),
@@ -244,15 +249,20 @@ impl Store {
         self.inner.backing.root().to_owned()
     }
 
-    /// Space on the device.
+    /// Space on the device; what the store holds for what is about to be written counts as free.
     ///
     /// # Errors
     /// What the device says.
     pub fn space(&self) -> Result<Space, Error> {
-        self.inner
+        let held = self.inner.space.held();
+        let mut space = self
+            .inner
             .backing
             .space()
-            .map_err(Error::io("query the space of", "."))
+            .map_err(Error::io("query the space of", "."))?;
+        space.free += held;
+        space.available += held;
+        Ok(space)
     }
 
     /// Tells that nobody outside uses an orphan any more: it is freed soon.
@@ -276,6 +286,17 @@ impl Store {
         Ok(())
     }
 
+    /// Names what is not stored, in the log and to whoever waits for the end of the session.
+    fn tell_unstored(&self) {
+        let unstored = self.inner.unstored();
+        for line in &unstored {
+            tracing::error!("{line}");
+        }
+        if let Some(lock) = &self.lock {
+            lock.append_to_note(&unstored);
+        }
+    }
+
     fn end_session(&self) -> Result<(), Error> {
         if self.inner.read_only {
             self.stop_threads();
@@ -284,6 +305,9 @@ impl Store {
         reach(Stage::ShutDownBegins);
         self.inner.collector.stop();
         let synced = self.sync_all();
+        if synced.is_err() {
+            self.tell_unstored();
+        }
         reach(Stage::ShutDownSynced);
         self.stop_threads();
         self.inner.frames.packs.roll();
@@ -300,6 +324,7 @@ impl Store {
             catalog.close()?;
         }
         self.inner.namespace.kv().close()?;
+        self.inner.space.close();
         reach(Stage::ShutDownClosed);
         synced
     }
@@ -380,7 +405,8 @@ impl Found {
         let (ahead_sender, ahead) = channel::unbounded();
         let inner = Arc::new(Inner {
             namespace,
-            space: SpaceGuard::new(total, packs.seal_bytes(), backing.counts_late()),
+            space: SpaceGuard::new(&backing, total, packs.seal_bytes()),
+            admission: Admission::default(),
             frames: Frames::new(packs, options.memory / 4),
             budget: Budget::new(options.memory / 2),
             committer: Control::default(),
@@ -540,7 +566,13 @@ fn require_empty(path: &Path) -> Result<(), Error> {
     for entry in entries {
         let entry = entry.map_err(Error::io("list", path))?;
         let name = entry.file_name();
-        let harmless = [crate::lock::FILE, "superblock.new", "shale.log", PROBE];
+        let harmless = [
+            crate::lock::FILE,
+            crate::reserve::FILE,
+            "superblock.new",
+            "shale.log",
+            PROBE,
+        ];
         // The last session may have died while making the store.
         let begun = [pack::DIR, INDEX_DIR].iter().any(|dir| name == *dir)
             && std::fs::read_dir(entry.path()).is_ok_and(|mut inside| inside.next().is_none());

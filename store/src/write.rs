@@ -1,5 +1,6 @@
 //! Writing: bytes land in memory, whole chunks go on their way at once.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -18,18 +19,24 @@ impl Store {
     /// # Errors
     /// `EFBIG`, `ENOSPC`, or an error of writing behind that leaves no room for more.
     pub fn write(&self, file: &Arc<File>, offset: u64, data: &[u8]) -> Result<(), Error> {
-        self.write_from(file, offset, data, true)
+        self.inner.check_writable()?;
+        let end = end_of(offset, data)?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        self.inner.admit(data.len() as u64)?;
+        self.inner.buffer(file, offset, data, end, true);
+        Ok(())
     }
 
-    /// Writes what a cache above has kept; the times are those that it tells of itself.
+    /// Writes what a cache above has accepted before; the times are those that it tells of
+    /// itself, unless `touch`. What is refused here is lost: the program that wrote it has been
+    /// told that it is written.
     ///
     /// # Errors
-    /// As [`Store::write`].
-    pub fn write_back(&self, file: &Arc<File>, offset: u64, data: &[u8]) -> Result<(), Error> {
-        self.write_from(file, offset, data, false)
-    }
-
-    fn write_from(
+    /// `EFBIG`, or why nothing can be stored. The range then counts as lost
+    /// ([`File::lost`]).
+    pub fn write_back(
         &self,
         file: &Arc<File>,
         offset: u64,
@@ -37,72 +44,21 @@ impl Store {
         touch: bool,
     ) -> Result<(), Error> {
         let inner = &*self.inner;
-        inner.check_writable()?;
+        let end = end_of(offset, data)?;
         if data.is_empty() {
             return Ok(());
         }
-        let len = data.len() as u64;
-        let end = offset
-            .checked_add(len)
-            .filter(|&end| end <= MAX_FILE_SIZE)
-            .ok_or(Error::Refused(libc::EFBIG))?;
-        inner
-            .space
-            .admit(&*inner.backing, inner.budget.used() + len)?;
-        let mut waiting = None;
-        let taken = inner.budget.take(len, || {
-            waiting.get_or_insert_with(Instant::now);
-            inner.committer.press();
-        });
-        if let Some(since) = waiting {
-            let counters = &inner.frames.packs.counters;
-            counters.waits.one();
-            counters.wait_nanos.time(since.elapsed());
+        // It was asked for before it was accepted. Not to wait for room is what keeps the cache
+        // above moving.
+        let _ = inner.cover(data.len() as u64);
+        let taken = inner
+            .check_writable()
+            .and_then(|()| inner.take_memory(data.len() as u64));
+        if let Err(e) = taken {
+            inner.lose(file, offset..end, e.errno());
+            return Err(e);
         }
-        taken?;
-
-        let mut jobs = Vec::new();
-        let mut state = file.state.lock();
-        state.write_seq += 1;
-        let seq = state.write_seq;
-        let mut grown = 0;
-        let mut at = offset;
-        while at < end {
-            let index = file.chunk_of(at);
-            let (chunk_start, chunk_end) = file.chunk_range(index);
-            let stop = end.min(chunk_end);
-            let piece = &data[(at - offset) as usize..(stop - offset) as usize];
-            let chunk = state.chunks.entry(index).or_default();
-            if chunk.dirty.is_empty() {
-                chunk.dirty_seq = seq;
-                if is_stream(piece)
-                    && let Some(buffer) = inner.frames.spare.take(file.chunk_len() as usize)
-                {
-                    chunk.dirty.lend(buffer);
-                }
-            }
-            let before = chunk.dirty.bytes();
-            chunk.dirty.write(at, piece, file.chunk_len() as usize);
-            grown += chunk.dirty.bytes() - before;
-            if chunk.dirty.covers(chunk_start, chunk_end)
-                && let Some(frozen) = state.freeze(index)
-            {
-                jobs.push(Job {
-                    file: Arc::clone(file),
-                    index,
-                    frozen,
-                });
-            }
-            at = stop;
-        }
-        state.size = state.size.max(end);
-        if touch {
-            state.touch();
-        }
-        inner.mark_dirty(file, &mut state);
-        drop(state);
-        inner.budget.give(len - grown);
-        inner.send(jobs);
+        inner.buffer(file, offset, data, end, touch);
         Ok(())
     }
 
@@ -137,7 +93,85 @@ impl Store {
     }
 }
 
+/// Where a write ends.
+fn end_of(offset: u64, data: &[u8]) -> Result<u64, Error> {
+    offset
+        .checked_add(data.len() as u64)
+        .filter(|&end| end <= MAX_FILE_SIZE)
+        .ok_or(Error::Refused(libc::EFBIG))
+}
+
 impl Inner {
+    /// Takes memory, waiting for others to be written.
+    pub(crate) fn take_memory(&self, bytes: u64) -> Result<(), Error> {
+        let mut waiting = None;
+        let taken = self.budget.take(bytes, || {
+            waiting.get_or_insert_with(Instant::now);
+            self.committer.press();
+        });
+        if let Some(since) = waiting {
+            let counters = &self.frames.packs.counters;
+            counters.waits.one();
+            counters.wait_nanos.time(since.elapsed());
+        }
+        taken
+    }
+
+    /// Puts bytes, for which memory has been taken, into chunks. Whole ones go on their way.
+    fn buffer(&self, file: &Arc<File>, offset: u64, data: &[u8], end: u64, touch: bool) {
+        let mut jobs = Vec::new();
+        let mut state = file.state.lock();
+        state.write_seq += 1;
+        let seq = state.write_seq;
+        let mut grown = 0;
+        let mut at = offset;
+        while at < end {
+            let index = file.chunk_of(at);
+            let (chunk_start, chunk_end) = file.chunk_range(index);
+            let stop = end.min(chunk_end);
+            let piece = &data[(at - offset) as usize..(stop - offset) as usize];
+            let chunk = state.chunks.entry(index).or_default();
+            if chunk.dirty.is_empty() {
+                chunk.dirty_seq = seq;
+                if is_stream(piece)
+                    && let Some(buffer) = self.frames.spare.take(file.chunk_len() as usize)
+                {
+                    chunk.dirty.lend(buffer);
+                }
+            }
+            let before = chunk.dirty.bytes();
+            chunk.dirty.write(at, piece, file.chunk_len() as usize);
+            grown += chunk.dirty.bytes() - before;
+            if chunk.dirty.covers(chunk_start, chunk_end)
+                && let Some(frozen) = state.freeze(index)
+            {
+                jobs.push(Job {
+                    file: Arc::clone(file),
+                    index,
+                    frozen,
+                });
+            }
+            at = stop;
+        }
+        state.size = state.size.max(end);
+        if touch {
+            state.touch();
+        }
+        self.mark_dirty(file, &mut state);
+        state.lost.remove(offset..end);
+        drop(state);
+        self.budget.give(data.len() as u64 - grown);
+        self.send(jobs);
+    }
+
+    /// Notes that a range of a file was accepted and cannot be stored.
+    fn lose(&self, file: &Arc<File>, range: Range<u64>, errno: i32) {
+        let mut state = file.state.lock();
+        state.lost.insert(range, errno);
+        state.fail(errno);
+        self.mark_dirty(file, &mut state);
+    }
+
     /// Cuts a hole out of memory and map and commits that together with a new size.
     fn cut(
         &self,
@@ -168,10 +202,12 @@ impl Inner {
         if let Some((start, end)) = hole {
             let freed = state.cut(start, end, |offset| file.chunk_of(offset));
             self.budget.give(freed);
+            state.lost.remove(start..end);
         }
         if let Some(size) = size {
             state.size = size;
             state.committed_size = size;
+            state.lost.remove(size..u64::MAX);
         }
         state.times_dirty = false;
         Ok(())

@@ -1,6 +1,9 @@
 //! A full backing device: the application is told, nothing durable is harmed,
 //! and deleting makes room again.
 
+#[path = "enospc/promise.rs"]
+mod promise;
+
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Write;
@@ -29,6 +32,30 @@ fn main() -> ExitCode {
         .test("a_full_device_that_counts_late_can_be_emptied", |case| {
             fill(case, LoopFs::Btrfs, false)
         })
+        .test(
+            "a_program_that_ignores_close_gets_enospc_from_write",
+            promise::small_pieces,
+        )
+        .test(
+            "lost_pages_fail_every_fsync_and_are_not_served",
+            promise::lost_pages,
+        )
+        .test(
+            "lost_pages_can_be_written_again_or_cut_off",
+            promise::lost_pages_come_back,
+        )
+        .test(
+            "compressible_files_are_judged_by_what_is_stored",
+            promise::compressible,
+        )
+        .test(
+            "two_mounts_on_one_device_keep_what_they_accepted",
+            promise::two_mounts,
+        )
+        .test(
+            "a_device_filled_by_others_keeps_what_was_accepted",
+            promise::other_program,
+        )
         .run()
 }
 

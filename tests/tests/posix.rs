@@ -18,6 +18,8 @@ mod rights;
 mod sharing;
 #[path = "posix/space.rs"]
 mod space;
+#[path = "posix/stale.rs"]
+mod stale;
 #[path = "posix/xattrs.rs"]
 mod xattrs;
 
@@ -41,6 +43,10 @@ fn main() -> ExitCode {
             contents::open_with_truncation,
         )
         .test("direct_io_and_page_cache_agree", contents::direct_io)
+        .test(
+            "asynchronous_direct_writes_leave_no_stale_pages",
+            stale::pages,
+        )
         .test(
             "every_way_of_writing_shows_in_the_times",
             contents::times_of_writes,

@@ -6,7 +6,7 @@ use shale_store::index::schema::Time;
 
 use crate::fixture::{file_system, read_only_file_system};
 use crate::ops::setattr::SetAttr;
-use crate::{Caller, Error};
+use crate::{Caller, Error, WriteSource};
 
 #[test]
 fn every_change_is_refused_and_nothing_waits() {
@@ -14,7 +14,8 @@ fn every_change_is_refused_and_nothing_waits() {
     let caller = Caller::default();
     let fs = file_system(dir.path());
     let (_, handle) = fs.create(&caller, ROOT, b"file", 0o600, 0, true).unwrap();
-    fs.write(&handle, 0, b"contents", false, false).unwrap();
+    fs.write(&handle, 0, b"contents", false, WriteSource::Program)
+        .unwrap();
     fs.fsync(&handle).unwrap();
     let file = handle.ino();
     fs.release(handle);
@@ -58,8 +59,14 @@ fn every_change_is_refused_and_nothing_waits() {
         ("rmdir", fs.rmdir(ROOT, b"dir")),
         ("rename", fs.rename(ROOT, b"file", sub, b"new", 0)),
         ("open to write", fs.open(file, true).map(drop)),
-        ("write", fs.write(&handle, 0, b"other", false, false)),
-        ("write back", fs.write(&handle, 0, b"other", false, true)),
+        (
+            "write",
+            fs.write(&handle, 0, b"other", false, WriteSource::Program),
+        ),
+        (
+            "write back",
+            fs.write(&handle, 0, b"other", false, WriteSource::Cache),
+        ),
         (
             "copy",
             fs.copy_file_range(&handle, 0, &handle, 100, 8).map(drop),

@@ -5,10 +5,20 @@ use shale_store::index::AttrChange;
 use super::setattr::{CAPABILITY, without_privileges};
 use crate::{Error, Fs, Handle};
 
+/// Where the bytes of a write come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteSource {
+    /// A program, which waits for the answer.
+    Program,
+    /// The kernel's write-back cache, which accepted them before. It tells the times by itself: a
+    /// write that it sends late must not change them again.
+    Cache,
+    /// A mapping, where the kernel does not keep the times.
+    Mapping,
+}
+
 impl Fs {
     /// Writes at an offset. `kill_privileges`: the writer may not keep set-id bits alive.
-    /// `cached`: the bytes come from the kernel's cache, which tells the times by itself; a write
-    /// that it sends late must not change them again.
     ///
     /// # Errors
     /// `EFBIG`, `ENOSPC`, or what prevents writing behind.
@@ -18,20 +28,21 @@ impl Fs {
         offset: u64,
         data: &[u8],
         kill_privileges: bool,
-        cached: bool,
+        source: WriteSource,
     ) -> Result<(), Error> {
         self.settling.note_traffic(data.len());
         self.follow_policy(handle)?;
         self.foresee_write(&handle.file, offset, data);
-        if cached {
-            self.store.write_back(&handle.file, offset, data)?;
-        } else {
-            self.store.write(&handle.file, offset, data)?;
+        let file = &handle.file;
+        match source {
+            WriteSource::Program => self.store.write(file, offset, data)?,
+            WriteSource::Cache => self.store.write_back(file, offset, data, false)?,
+            WriteSource::Mapping => self.store.write_back(file, offset, data, true)?,
         }
         self.counters.written.add(data.len() as u64);
         handle.file.note_written(data.len());
         self.follow_write(&handle.file, offset, data.len() as u64);
-        if kill_privileges || !cached {
+        if kill_privileges || source != WriteSource::Cache {
             self.kill_privileges(handle.file.ino(), kill_privileges)?;
         }
         Ok(())

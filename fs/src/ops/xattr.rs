@@ -141,7 +141,9 @@ impl Fs {
     /// What the store is doing with a file, or whether something below a directory is not
     /// stored yet.
     fn state(&self, inode: &Inode, taken: &Taken) -> &'static str {
-        if self.is_settling(inode.ino) {
+        if !self.store.lost(inode.ino).is_empty() {
+            "lost"
+        } else if self.is_settling(inode.ino) {
             "settling"
         } else if taken.writing {
             "writing"
@@ -232,6 +234,13 @@ impl Fs {
                 taken.dirs,
                 self.state(&inode, &taken)
             ),
+            b"lost" if inode.is_file() => self
+                .store
+                .lost(ino)
+                .iter()
+                .map(|range| format!("{}-{}", range.start, range.end))
+                .collect::<Vec<_>>()
+                .join(","),
             b"progress" if inode.is_file() => self.settled_so_far(ino).to_string(),
             b"outcome" if inode.is_file() => self.settle_outcome(ino).to_string(),
             b"garbage" if inode.is_dir() => self.store.garbage().to_string(),

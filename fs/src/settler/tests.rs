@@ -7,7 +7,7 @@ use shale_store::index::ROOT;
 
 use super::*;
 use crate::fixture::file_system;
-use crate::{Caller, Handle};
+use crate::{Caller, Handle, WriteSource};
 
 const HOW: Settling = Settling {
     quiet: None,
@@ -18,7 +18,8 @@ const HOW: Settling = Settling {
 fn written(fs: &Fs, name: &[u8], bytes: &[u8]) -> Handle {
     let caller = Caller::default();
     let (_, handle) = fs.create(&caller, ROOT, name, 0o600, 0, true).unwrap();
-    fs.write(&handle, 0, bytes, false, false).unwrap();
+    fs.write(&handle, 0, bytes, false, WriteSource::Program)
+        .unwrap();
     fs.fsync(&handle).unwrap();
     handle
 }
@@ -58,7 +59,8 @@ fn a_panic_while_settling_is_reported_and_the_file_system_lives_on() {
     assert!(!settler.is_finished(), "the pass goes on");
     assert_eq!(contents(&fs, &handle), bytes);
 
-    fs.write(&handle, 5, b"later", false, false).unwrap();
+    fs.write(&handle, 5, b"later", false, WriteSource::Program)
+        .unwrap();
     fs.fsync(&handle).unwrap();
     done_with(Request::Settle);
     assert_eq!(fs.settle_outcome(ino), Outcome::Done);

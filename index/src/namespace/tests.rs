@@ -222,3 +222,18 @@ fn extended_attributes_obey_create_and_replace() {
         libc::E2BIG
     );
 }
+
+#[test]
+fn paths_are_found_as_far_as_there_are_names() {
+    let ns = namespace();
+    let dir = ns
+        .create(ROOT, b"run", &node(schema::S_IFDIR | 0o755))
+        .unwrap()
+        .0
+        .ino;
+    let f = file(&ns, dir, "ocean.nc", 0);
+    assert_eq!(ns.path(ROOT), "/");
+    assert_eq!(ns.path(f), "/run/ocean.nc");
+    ns.unlink(dir, b"ocean.nc").unwrap();
+    assert_eq!(ns.path(f), format!("/inode {f}"));
+}

@@ -76,12 +76,15 @@ pub(crate) fn unmount(mountpoint: &Path) -> Result<(), Failure> {
     let left = holder
         .wait()
         .map_err(|e| unseen(&mount, &reason(&e.into())))?;
-    if left == Left::Otherwise && !dead {
+    if let Left::Otherwise(said) = left
+        && !dead
+    {
+        let files: String = said.lines().map(|line| format!("; {line}")).collect();
         return Err(Failure::new(
             exit::IO,
             format_args!(
                 "{} is unmounted, but not everything has become durable: what had been synced \
-                 is safe; see the log of the daemon and check the device of the store",
+                 is safe; see the log of the daemon and check the device of the store{files}",
                 mount.mountpoint.display()
             ),
         ));

@@ -167,7 +167,7 @@ fn a_rewrite_that_would_fill_the_device_is_not_begun() {
     let reserve = crate::space::reserve(1 << 50);
     // What does not fit on any device makes it ask this one again.
     bench.disk.set_space(reserve + (4 << 20));
-    assert!(inner.space.admit(&*inner.backing, 1 << 60).is_err());
+    assert!(inner.space.admit(&*inner.backing, 1 << 60, 0).is_err());
     let settled = bench.store.settle(&file, &[], &rewrite).unwrap();
     assert!(settled.stopped);
     assert_eq!(settled.raw, 0);

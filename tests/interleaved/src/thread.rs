@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use shuttle::thread;
-pub(crate) use shuttle::thread::{Builder, JoinHandle, Result};
+pub(crate) use shuttle::thread::{Builder, JoinHandle, Result, sleep};
 
 /// As in the standard library, what a thread returns and nobody wants has gone when its scope ends.
 pub(crate) struct Scope<'scope, 'env>(&'scope thread::Scope<'scope, 'env>);

@@ -281,7 +281,7 @@ impl BackingFile for Handle {
         Ok(())
     }
 
-    fn reserve(&self, _len: u64) -> io::Result<()> {
-        Ok(())
+    fn reserve(&self, _len: u64) -> io::Result<bool> {
+        Ok(false)
     }
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use shale_fs::policy::Defaults;
-use shale_fs::{Attr, Caller, Error, Fs, SetAttr};
+use shale_fs::{Attr, Caller, Error, Fs, SetAttr, WriteSource};
 use shale_store::{Choice, Effort, Store, StoreOptions};
 use shale_tests::{Fs as TestFs, Outcome};
 
@@ -209,8 +209,14 @@ impl InProcess {
                 sync,
             } => {
                 let handle = fs.open(self.file(&names(path))?, true).map_err(errno)?;
-                fs.write(&handle, *offset, &contents(*len, *seed), false, false)
-                    .map_err(errno)?;
+                fs.write(
+                    &handle,
+                    *offset,
+                    &contents(*len, *seed),
+                    false,
+                    WriteSource::Program,
+                )
+                .map_err(errno)?;
                 if *sync {
                     fs.fsync(&handle).map_err(errno)?;
                 }

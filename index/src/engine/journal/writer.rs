@@ -266,7 +266,7 @@ impl Writer {
         if need > current.reserved {
             let wanted = (need + step / 2).next_multiple_of(step);
             match current.file.reserve(wanted) {
-                Ok(()) => current.reserved = wanted,
+                Ok(_) => current.reserved = wanted,
                 Err(e) if !shrinks => return Err(io_error("reserve space for", &path)(e)),
                 Err(_) => {}
             }

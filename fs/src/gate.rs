@@ -1,0 +1,149 @@
+//! Makes the kernel ask before its write-back cache accepts a write, while room is short.
+//!
+//! Before a cached `write` the kernel needs the mode of the file. Where it takes the mode for
+//! outdated, it asks for the attributes through the handle that is written to, and an error in
+//! the answer becomes the result of `write`. An invalidation outdates the mode but leaves the
+//! time for which attributes are good, and `read` and `lseek` look only at that. So while room is
+//! short, attributes are good for a long time and are invalidated again after each answer.
+//!
+//! What slips through between an answer and the next invalidation is covered: as much of the
+//! device as the kernel may hold dirty is held for it ([`crate::dirty_limit`]).
+
+use std::collections::HashSet;
+use std::io;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use fuser::{INodeNo, Notifier};
+use parking_lot::{Condvar, Mutex};
+
+use crate::Fs;
+use crate::fuse::forget_attr;
+
+/// How long attributes are good while room is short.
+const LONG: Duration = Duration::from_secs(3600);
+/// Between an answer and the next invalidation: a program that writes small pieces need not ask
+/// for each.
+const PAUSE: Duration = Duration::from_millis(2);
+/// Files of which it is remembered that their attributes are good for long.
+const KNOWN_MAX: usize = 1 << 20;
+
+/// Decides how long the kernel may trust attributes, and makes it ask.
+pub(crate) struct WriteGate {
+    fs: Arc<Fs>,
+    notifier: Arc<OnceLock<Notifier>>,
+    state: Mutex<State>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Files open for writing whose attributes the kernel has been told again.
+    shown: HashSet<u64>,
+    /// Files whose attributes are good for long: if the kernel asks through a handle, it is for
+    /// a write.
+    known: HashSet<u64>,
+    changed: bool,
+    stop: bool,
+}
+
+impl WriteGate {
+    /// Starts the thread that invalidates.
+    pub(crate) fn start(fs: Arc<Fs>, notifier: Arc<OnceLock<Notifier>>) -> io::Result<Arc<Self>> {
+        let gate = Arc::new(Self {
+            fs,
+            notifier,
+            state: Mutex::default(),
+            wake: Condvar::new(),
+        });
+        let listener: Weak<Self> = Arc::downgrade(&gate);
+        gate.fs.store().on_shortage(Box::new(move || {
+            if let Some(gate) = listener.upgrade() {
+                gate.state.lock().changed = true;
+                gate.wake.notify_one();
+            }
+        }));
+        let runner = Arc::clone(&gate);
+        std::thread::Builder::new()
+            .name("shale-gate".to_owned())
+            .spawn(move || runner.run())?;
+        Ok(gate)
+    }
+
+    /// Ends the thread.
+    pub(crate) fn stop(&self) {
+        self.state.lock().stop = true;
+        self.wake.notify_one();
+    }
+
+    /// Whether the kernel has to ask.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.fs.store().is_short_of_room()
+    }
+
+    /// How long attributes are good that the kernel is about to be told.
+    pub(crate) fn ttl(&self, ino: u64, usual: Duration) -> Duration {
+        if !self.is_closed() {
+            return usual;
+        }
+        let writes = self.fs.has_writers(ino);
+        let mut state = self.state.lock();
+        if state.known.len() >= KNOWN_MAX {
+            state.known.clear();
+        }
+        state.known.insert(ino);
+        if writes && state.shown.insert(ino) {
+            self.wake.notify_one();
+        }
+        LONG
+    }
+
+    /// A file has been opened for writing.
+    pub(crate) fn opened(&self, ino: u64) {
+        if self.is_closed() && self.state.lock().shown.insert(ino) {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Whether a question that came through a handle may be refused. Of a file that is not known
+    /// it may come from `read` or `lseek`, and is answered as long as that does no harm.
+    pub(crate) fn may_refuse(&self, ino: u64) -> bool {
+        self.state.lock().known.contains(&ino) || !self.fs.store().covers_a_few()
+    }
+
+    fn run(&self) {
+        let mut was_closed = false;
+        loop {
+            let mut state = self.state.lock();
+            while !state.stop && !state.changed && state.shown.is_empty() {
+                self.wake.wait(&mut state);
+            }
+            if state.stop {
+                return;
+            }
+            state.changed = false;
+            let closed = self.is_closed();
+            let stale: Vec<u64> = match (was_closed, closed) {
+                (false, true) => {
+                    drop(state);
+                    self.fs.written_files()
+                }
+                (true, true) => {
+                    drop(state);
+                    std::thread::sleep(PAUSE);
+                    self.state.lock().shown.drain().collect()
+                }
+                (_, false) => {
+                    state.shown.clear();
+                    let known = state.known.drain().collect();
+                    drop(state);
+                    known
+                }
+            };
+            was_closed = closed;
+            for ino in stale {
+                forget_attr(&self.notifier, INodeNo(ino));
+            }
+        }
+    }
+}
