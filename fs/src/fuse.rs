@@ -548,7 +548,8 @@ impl Filesystem for Wire {
         let written = run(&self.fs, Op::Write, ino, || {
             let handle = self.handle(fh)?;
             let source = match (from_cache, self.kernel_times) {
-                (false, _) => WriteSource::Program,
+                (false, false) => WriteSource::Program,
+                (false, true) => WriteSource::Direct,
                 (true, true) => WriteSource::Cache,
                 (true, false) => WriteSource::Mapping,
             };

@@ -19,13 +19,31 @@ impl Store {
     /// # Errors
     /// `EFBIG`, `ENOSPC`, or an error of writing behind that leaves no room for more.
     pub fn write(&self, file: &Arc<File>, offset: u64, data: &[u8]) -> Result<(), Error> {
+        self.write_from(file, offset, data, true)
+    }
+
+    /// Writes what goes past a cache above, which tells the times of it by itself all the same.
+    ///
+    /// # Errors
+    /// As [`Store::write`].
+    pub fn write_past(&self, file: &Arc<File>, offset: u64, data: &[u8]) -> Result<(), Error> {
+        self.write_from(file, offset, data, false)
+    }
+
+    fn write_from(
+        &self,
+        file: &Arc<File>,
+        offset: u64,
+        data: &[u8],
+        touch: bool,
+    ) -> Result<(), Error> {
         self.inner.check_writable()?;
         let end = end_of(offset, data)?;
         if data.is_empty() {
             return Ok(());
         }
         self.inner.admit(data.len() as u64)?;
-        self.inner.buffer(file, offset, data, end, true);
+        self.inner.buffer(file, offset, data, end, touch);
         Ok(())
     }
 

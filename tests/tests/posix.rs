@@ -78,6 +78,10 @@ fn main() -> ExitCode {
             "explicit_times_survive_writeback",
             contents::explicit_times_survive_writeback,
         )
+        .test(
+            "times_of_direct_and_cached_writes_are_kept",
+            contents::times_of_mixed_writes,
+        )
         .test("vectored_and_positioned_io_agree", contents::small_pieces)
         .test(
             "chunks_partly_noise_partly_constant",

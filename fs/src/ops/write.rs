@@ -10,6 +10,9 @@ use crate::{Error, Fs, Handle};
 pub enum WriteSource {
     /// A program, which waits for the answer.
     Program,
+    /// The same past the kernel's write-back cache (`O_DIRECT`). The times are those that the
+    /// kernel has noted and shows; it sends them if they are others than before.
+    Direct,
     /// The kernel's write-back cache, which accepted them before. It tells the times by itself: a
     /// write that it sends late must not change them again.
     Cache,
@@ -36,6 +39,7 @@ impl Fs {
         let file = &handle.file;
         match source {
             WriteSource::Program => self.store.write(file, offset, data)?,
+            WriteSource::Direct => self.store.write_past(file, offset, data)?,
             WriteSource::Cache => self.store.write_back(file, offset, data, false)?,
             WriteSource::Mapping => self.store.write_back(file, offset, data, true)?,
         }

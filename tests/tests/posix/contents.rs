@@ -3,6 +3,7 @@
 use std::fs::{self, File, FileTimes, OpenOptions};
 use std::io::{IoSlice, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::OFlags;
@@ -538,6 +539,44 @@ pub(crate) fn explicit_times_survive_writeback(case: &Case) -> Outcome {
         fs::metadata(&path)?.modified()? > then,
         "a write did not move mtime"
     );
+    fs.finish()
+}
+
+/// The times that were shown are those that are kept, also where bytes go past the page cache and
+/// take longer than a tick of the clock.
+pub(crate) fn times_of_mixed_writes(case: &Case) -> Outcome {
+    let mut fs = case.fs()?;
+    let mut room = Vec::new();
+    let data = aligned(&mut room, 4 << 20);
+    let open = |path: &Path, flags: OFlags| {
+        OpenOptions::new()
+            .write(true)
+            .create(true)
+            .custom_flags(flags.bits() as i32)
+            .open(path)
+    };
+    let times = |path: &Path| -> Outcome<_> {
+        let seen = fs::metadata(path)?;
+        Ok((seen.modified()?, seen.ctime(), seen.ctime_nsec()))
+    };
+    let paths: Vec<PathBuf> = (0..40).map(|n| fs.at(&format!("file-{n}"))).collect();
+    let mut shown = Vec::new();
+    for (index, path) in paths.iter().enumerate() {
+        if index % 2 == 1 {
+            open(path, OFlags::empty())?.write_all_at(&data[..64 << 10], 0)?;
+        }
+        let direct = open(path, OFlags::DIRECT)?;
+        direct.write_all_at(data, 0)?;
+        if index % 4 > 1 {
+            direct.sync_all()?;
+        }
+        drop(direct);
+        shown.push(times(path)?);
+    }
+    fs.refresh()?;
+    for (path, shown) in paths.iter().zip(shown) {
+        ensure_eq!(times(path)?, shown, "times of {} moved", path.display());
+    }
     fs.finish()
 }
 
