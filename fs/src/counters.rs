@@ -65,24 +65,39 @@ operations! {
     CopyFileRange "copy_file_range",
 }
 
-/// Errors that are counted by name.
-pub(crate) const ERRNOS: [(i32, &str); 15] = [
+/// Answers that mean that something does not work, counted by name.
+pub(crate) const ERRORS: [(i32, &str); 5] = [
+    (libc::EIO, "EIO"),
+    (libc::ENOMEM, "ENOMEM"),
+    (libc::ENOSPC, "ENOSPC"),
+    (libc::EDQUOT, "EDQUOT"),
+    // Whatever is in neither list.
+    (0, "other"),
+];
+
+/// Answers that programs get in the course of things: there is no such name, the caller may not,
+/// the request makes no sense.
+pub(crate) const REFUSALS: [(i32, &str); 20] = [
     (libc::EPERM, "EPERM"),
     (libc::ENOENT, "ENOENT"),
-    (libc::EIO, "EIO"),
+    (libc::ENXIO, "ENXIO"),
+    (libc::E2BIG, "E2BIG"),
     (libc::EAGAIN, "EAGAIN"),
     (libc::EACCES, "EACCES"),
     (libc::EBUSY, "EBUSY"),
     (libc::EEXIST, "EEXIST"),
+    (libc::ENOTDIR, "ENOTDIR"),
+    (libc::EISDIR, "EISDIR"),
     (libc::EINVAL, "EINVAL"),
     (libc::EFBIG, "EFBIG"),
-    (libc::ENOSPC, "ENOSPC"),
+    (libc::EROFS, "EROFS"),
+    (libc::EMLINK, "EMLINK"),
+    (libc::ERANGE, "ERANGE"),
+    (libc::ENAMETOOLONG, "ENAMETOOLONG"),
     (libc::ENOTEMPTY, "ENOTEMPTY"),
+    (libc::ELOOP, "ELOOP"),
     (libc::ENODATA, "ENODATA"),
     (libc::EOPNOTSUPP, "EOPNOTSUPP"),
-    (libc::EDQUOT, "EDQUOT"),
-    // Whatever is not above.
-    (0, "other"),
 ];
 
 /// Times of one operation.
@@ -97,7 +112,8 @@ pub(crate) struct Times {
 pub(crate) struct Counters {
     begun: Instant,
     operations: Vec<Times>,
-    errors: [Counter; ERRNOS.len()],
+    errors: [Counter; ERRORS.len()],
+    refusals: [Counter; REFUSALS.len()],
     /// Bytes that programs have read.
     pub(crate) read: Counter,
     /// Bytes that programs have written.
@@ -128,6 +144,7 @@ impl Default for Counters {
             begun: Instant::now(),
             operations: Op::ALL.iter().map(|_| Times::default()).collect(),
             errors: Default::default(),
+            refusals: Default::default(),
             read: Counter::default(),
             written: Counter::default(),
             settle: Settles::default(),
@@ -146,9 +163,24 @@ impl Counters {
         &self.operations[op as usize]
     }
 
+    /// How often something did not work, by errno.
     pub(crate) fn errors(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let counts = self.errors.iter().map(Counter::get);
-        ERRNOS.iter().map(|&(_, name)| name).zip(counts)
+        ERRORS.iter().map(|&(_, name)| name).zip(counts)
+    }
+
+    /// How often programs were refused something, by errno.
+    pub(crate) fn refusals(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let counts = self.refusals.iter().map(Counter::get);
+        REFUSALS.iter().map(|&(_, name)| name).zip(counts)
+    }
+
+    fn count(&self, errno: i32) {
+        let place = |list: &[(i32, &str)]| list.iter().position(|&(known, _)| known == errno);
+        match place(&REFUSALS) {
+            Some(place) => self.refusals[place].one(),
+            None => self.errors[place(&ERRORS).unwrap_or(ERRORS.len() - 1)].one(),
+        }
     }
 
     /// Notes the end of an operation.
@@ -159,8 +191,7 @@ impl Counters {
         times.buckets[BUCKETS.partition_point(|&end| end < micros)].one();
         times.nanos.time(time);
         if let Some(errno) = errno {
-            let place = ERRNOS.iter().position(|&(known, _)| known == errno);
-            self.errors[place.unwrap_or(ERRNOS.len() - 1)].one();
+            self.count(errno);
         }
         self.slowest.note(Slow {
             op,
@@ -240,14 +271,20 @@ mod tests {
             .unwrap();
         counters.done(Op::Read, 7, before, None);
         counters.done(Op::Read, 7, Instant::now(), Some(libc::EIO));
-        counters.done(Op::Read, 7, Instant::now(), Some(libc::ELOOP));
+        counters.done(Op::Read, 7, Instant::now(), Some(libc::EBADF));
+        counters.done(Op::Read, 7, Instant::now(), Some(libc::ENOENT));
         let times = counters.times(Op::Read);
         let counts: Vec<u64> = times.buckets.iter().map(Counter::get).collect();
-        assert_eq!(counts.iter().sum::<u64>(), 3);
+        assert_eq!(counts.iter().sum::<u64>(), 4);
         let slow = BUCKETS.iter().position(|&end| end == 100_000).unwrap();
         assert!(counts[slow..].iter().sum::<u64>() >= 1, "{counts:?}");
         let errors: Vec<_> = counters.errors().filter(|(_, count)| *count > 0).collect();
         assert_eq!(errors, [("EIO", 1), ("other", 1)]);
+        let refusals: Vec<_> = counters
+            .refusals()
+            .filter(|(_, count)| *count > 0)
+            .collect();
+        assert_eq!(refusals, [("ENOENT", 1)]);
         let slowest = counters.slowest.list();
         assert_eq!((slowest.len(), slowest[0].ino), (1, 7));
     }

@@ -13,6 +13,8 @@ use crate::{Error, Fs};
 
 /// Slow operations and busy files that are listed at most.
 const LISTED: usize = 16;
+/// Files of which it is told what programs did with them.
+const FOLLOWED: usize = 128;
 /// Letters of a path that are shown: all of them must fit into an attribute.
 const LETTERS: usize = 200;
 
@@ -34,8 +36,11 @@ pub struct Live {
     pub written: u64,
     /// Operations; in the attribute those that have happened at least once.
     pub operations: Vec<Operation>,
-    /// Errors by name; in the attribute those that have happened.
+    /// Operations that failed, by errno; in the attribute those that have happened.
     pub errors: Vec<(String, u64)>,
+    /// Operations that were refused in the course of things, as of names that are not there, by
+    /// errno; in the attribute those that have happened.
+    pub refusals: Vec<(String, u64)>,
     /// Data encoded as it was written.
     pub encoded: Encoded,
     /// Data encoded while settling, trials included.
@@ -104,6 +109,8 @@ pub struct Live {
     pub slowest: Vec<Slow>,
     /// Files with the most traffic lately, the busiest first.
     pub busiest: Vec<BusyFile>,
+    /// The same of more files, without names.
+    pub traffic: Vec<Traffic>,
 }
 
 /// One kind of operation.
@@ -200,10 +207,23 @@ pub struct Slow {
 pub struct BusyFile {
     /// Which.
     pub path: String,
-    /// Bytes read per second.
+    /// What programs did with it.
+    #[serde(flatten)]
+    pub traffic: Traffic,
+}
+
+/// What programs did with a file since it became busy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Traffic {
+    /// Its inode.
+    pub inode: u64,
+    /// Bytes that they read.
     pub read: u64,
-    /// Bytes written per second.
+    /// Bytes that they wrote.
     pub written: u64,
+    /// Seconds since then.
+    pub age: f64,
 }
 
 impl Live {
@@ -240,8 +260,14 @@ impl Fs {
     /// The present state as JSON, with names.
     pub(crate) fn live(&self) -> Result<Vec<u8>, Error> {
         let mut live = self.snapshot()?;
+        // At one moment, or files would not add up to the whole.
+        let busiest = self.store.busiest(FOLLOWED);
+        live.read = self.counters.read.get();
+        live.written = self.counters.written.get();
+        live.uptime = self.counters.uptime().as_secs_f64();
         live.operations.retain(|operation| operation.count > 0);
         live.errors.retain(|(_, count)| *count > 0);
+        live.refusals.retain(|(_, count)| *count > 0);
         let (current, _) = self.settling_now();
         live.settle.current = current.map(|ino| self.path_of(ino));
         for slow in self.counters.slowest.list().into_iter().take(LISTED) {
@@ -252,12 +278,18 @@ impl Fs {
                 path: self.path_of(slow.ino),
             });
         }
-        for busy in self.store.busiest(LISTED) {
-            live.busiest.push(BusyFile {
-                path: self.path_of(busy.ino),
+        for (number, busy) in busiest.into_iter().enumerate() {
+            let traffic = Traffic {
+                inode: busy.ino,
                 read: busy.read,
                 written: busy.written,
-            });
+                age: busy.age.as_secs_f64(),
+            };
+            if number < LISTED {
+                let path = self.path_of(busy.ino);
+                live.busiest.push(BusyFile { path, traffic });
+            }
+            live.traffic.push(traffic);
         }
         Ok(serde_json::to_vec(&live).unwrap_or_default())
     }
@@ -314,6 +346,10 @@ impl Fs {
                 .errors()
                 .map(|(name, count)| (name.to_owned(), count))
                 .collect(),
+            refusals: counters
+                .refusals()
+                .map(|(name, count)| (name.to_owned(), count))
+                .collect(),
             encoded: encoded(&counted.written),
             settled: encoded(&counted.settled),
             maps: encoded(&counted.maps),
@@ -367,6 +403,7 @@ impl Fs {
             device_free: space.map_or(0, |space| space.available),
             slowest: Vec::new(),
             busiest: Vec::new(),
+            traffic: Vec::new(),
         })
     }
 }
@@ -385,7 +422,9 @@ mod tests {
         for name in ["EIO", "ENOSPC"] {
             assert!(snapshot.errors.contains(&(name.to_owned(), 0)), "{name}");
         }
+        assert!(snapshot.refusals.contains(&("ENOENT".to_owned(), 0)));
         let live: Live = serde_json::from_slice(&fs.live().unwrap()).unwrap();
         assert!(live.operations.is_empty() && live.errors.is_empty());
+        assert!(live.refusals.is_empty());
     }
 }

@@ -1,9 +1,9 @@
 //! How busy a file has been lately, kept without a lock.
 
 use std::collections::VecDeque;
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
 
 use crate::Store;
 use crate::store::Inner;
@@ -58,63 +58,80 @@ impl Meter {
     }
 }
 
-/// Traffic of a file.
+/// Traffic of a file, in use or closed lately. Counting begins anew after some quiet seconds.
 #[derive(Debug, Default)]
 pub(crate) struct Activity {
-    read: Meter,
-    written: Meter,
+    lately: Meter,
+    read: AtomicU64,
+    written: AtomicU64,
+    begun: AtomicU64,
 }
 
 impl Activity {
     pub(crate) fn note_read(&self, bytes: u64) {
-        self.read.add(bytes, now());
+        self.note(&self.read, bytes, now());
     }
 
     pub(crate) fn note_written(&self, bytes: u64) {
-        self.written.add(bytes, now());
+        self.note(&self.written, bytes, now());
+    }
+
+    fn note(&self, what: &AtomicU64, bytes: u64, now: u64) {
+        if self.lately.rate(now) == 0 {
+            self.read.store(0, Ordering::Relaxed);
+            self.written.store(0, Ordering::Relaxed);
+            self.begun.store(now, Ordering::Relaxed);
+        }
+        self.lately.add(bytes, now);
+        what.fetch_add(bytes, Ordering::Relaxed);
     }
 
     fn at(&self, ino: u64, now: u64) -> Busy {
         Busy {
             ino,
-            read: self.read.rate(now),
-            written: self.written.rate(now),
+            read: self.read.load(Ordering::Relaxed),
+            written: self.written.load(Ordering::Relaxed),
+            age: Duration::from_nanos(now.saturating_sub(self.begun.load(Ordering::Relaxed))),
+            rate: self.lately.rate(now),
         }
     }
 }
 
-/// A file and its traffic of the last seconds.
+/// A file that was busy in the last seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Busy {
     /// Its inode.
     pub ino: u64,
-    /// Bytes per second that programs read.
+    /// Bytes that programs read since it became busy.
     pub read: u64,
-    /// Bytes per second that they wrote.
+    /// Bytes that they wrote.
     pub written: u64,
+    /// How long ago it became busy.
+    pub age: Duration,
+    /// Bytes per second that they moved lately.
+    rate: u64,
 }
 
-impl Busy {
-    fn all(&self) -> u64 {
-        self.read + self.written
-    }
-}
-
-/// Files closed lately with what they were doing, and when.
+/// Files that were closed lately.
 #[derive(Debug, Default)]
-pub(crate) struct Closed(VecDeque<(u64, Busy)>);
+pub(crate) struct Closed(VecDeque<(u64, Arc<Activity>)>);
 
 impl Inner {
     /// Remembers the traffic of a file that is not used any more.
-    pub(crate) fn note_closed(&self, ino: u64, activity: &Activity) {
-        let now = now();
-        let busy = activity.at(ino, now);
-        if busy.all() > 0 {
+    pub(crate) fn note_closed(&self, ino: u64, activity: &Arc<Activity>) {
+        if activity.lately.rate(now()) > 0 {
             let mut closed = self.closed.lock();
-            closed.0.retain(|(_, old)| old.ino != ino);
+            closed.0.retain(|(old, _)| *old != ino);
             closed.0.truncate(CLOSED - 1);
-            closed.0.push_front((now, busy));
+            closed.0.push_front((ino, Arc::clone(activity)));
         }
+    }
+
+    /// The traffic of a file that comes into use: one that was closed lately goes on.
+    pub(crate) fn activity_of(&self, ino: u64) -> Arc<Activity> {
+        let closed = self.closed.lock();
+        let known = closed.0.iter().find(|(old, _)| *old == ino);
+        known.map_or_else(Arc::default, |(_, activity)| Arc::clone(activity))
     }
 }
 
@@ -124,13 +141,13 @@ impl Store {
     pub fn busiest(&self, count: usize) -> Vec<Busy> {
         let now = now();
         let mut all: Vec<Busy> = self.inner.activities(|ino, activity| activity.at(ino, now));
-        for &(when, busy) in &self.inner.closed.lock().0 {
-            if now.saturating_sub(when) < WINDOW && all.iter().all(|open| open.ino != busy.ino) {
-                all.push(busy);
+        for (ino, activity) in &self.inner.closed.lock().0 {
+            if all.iter().all(|open| open.ino != *ino) {
+                all.push(activity.at(*ino, now));
             }
         }
-        all.retain(|busy| busy.all() > 0);
-        all.sort_by_key(|busy| std::cmp::Reverse(busy.all()));
+        all.retain(|busy| busy.rate > 0);
+        all.sort_by_key(|busy| std::cmp::Reverse(busy.rate));
         all.truncate(count);
         all
     }
@@ -151,5 +168,22 @@ mod tests {
         assert_eq!(meter.rate(13 * WINDOW), 0);
         meter.add(400, 20 * WINDOW);
         assert_eq!(meter.rate(20 * WINDOW), 100);
+    }
+
+    #[test]
+    fn counting_begins_anew_after_quiet_seconds() {
+        let activity = Activity::default();
+        activity.note(&activity.written, 1000, 10 * WINDOW);
+        activity.note(&activity.written, 1000, 11 * WINDOW);
+        activity.note(&activity.read, 10, 12 * WINDOW);
+        let busy = activity.at(7, 12 * WINDOW);
+        assert_eq!((busy.written, busy.read), (2000, 10));
+        assert_eq!(busy.age, Duration::from_nanos(2 * WINDOW));
+        activity.note(&activity.written, 500, 20 * WINDOW);
+        let busy = activity.at(7, 20 * WINDOW);
+        assert_eq!(
+            (busy.written, busy.read, busy.age),
+            (500, 0, Duration::ZERO)
+        );
     }
 }

@@ -32,7 +32,7 @@ pub struct File {
     pub(crate) moved: Condvar,
     pub(crate) advice: Mutex<Option<Arc<dyn Advice>>>,
     pub(crate) position: Mutex<Position>,
-    pub(crate) activity: Activity,
+    pub(crate) activity: Arc<Activity>,
 }
 
 /// What the lock of a file protects.
@@ -123,7 +123,7 @@ impl Flushed {
 }
 
 impl File {
-    pub(crate) fn new(inode: &Inode) -> Self {
+    pub(crate) fn new(inode: &Inode, activity: Arc<Activity>) -> Self {
         Self {
             ino: inode.ino,
             chunk_shift: AtomicU8::new(inode.chunk_shift),
@@ -147,7 +147,7 @@ impl File {
             moved: Condvar::new(),
             advice: Mutex::new(None),
             position: Mutex::default(),
-            activity: Activity::default(),
+            activity,
         }
     }
 

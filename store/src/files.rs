@@ -184,7 +184,7 @@ impl Inner {
         if !inode.is_file() {
             return Err(Error::Refused(libc::EINVAL));
         }
-        let file = Arc::new(File::new(&inode));
+        let file = Arc::new(File::new(&inode, self.activity_of(ino)));
         files.insert(ino, Arc::clone(&file));
         Ok(file)
     }

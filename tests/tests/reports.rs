@@ -443,7 +443,7 @@ fn metrics(case: &Case) -> Outcome {
         ("shale_pack_syncs_total", 1.0),
         ("shale_journal_syncs_total", 1.0),
         ("shale_index_commits_total", 1.0),
-        ("shale_operation_errors_total{errno=\"ENOENT\"}", 1.0),
+        ("shale_operation_refusals_total{errno=\"ENOENT\"}", 1.0),
         (
             "shale_operation_duration_seconds_count{operation=\"fsync\"}",
             1.0,

@@ -4,11 +4,12 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use shale_tests::{
-    Case, Cmd, Context, Need, Outcome, Rng, Suite, alive, binary, ensure, ensure_eq, shale,
+    Case, Cmd, Context, Failure, Need, Outcome, Rng, Suite, alive, binary, ensure, ensure_eq, shale,
 };
 
 fn main() -> ExitCode {
@@ -20,6 +21,8 @@ fn main() -> ExitCode {
         .test("resizing_and_interrupting_leave_the_terminal_whole", whole)
         .test("a_mount_that_goes_away_is_one_line", goes_away)
         .test("one_sample_for_scripts", once)
+        .test("a_healthy_copy_has_no_errors", healthy)
+        .test("the_busiest_files_add_up_to_the_whole", adds_up)
         .run()
 }
 
@@ -234,6 +237,8 @@ fn once(case: &Case) -> Outcome {
         text.contains("BUSIEST") && !text.contains('\u{1b}'),
         "{text}"
     );
+    ensure!(!text.contains("quits"), "there is nothing to quit:\n{text}");
+    ensure!(figure(&text, "store").contains(" 1 file,"), "{text}");
     let sample = shale()
         .args(["top", "--json", "--interval", "0.1"])
         .arg(mount.path())
@@ -256,5 +261,82 @@ fn once(case: &Case) -> Outcome {
         .args(["top", "--interval", "0", "/"])
         .run()?
         .status_is(64)?;
+    mount.unmount()
+}
+
+/// Names that are not there yet and attributes that files do not have are no errors.
+fn healthy(case: &Case) -> Outcome {
+    let mut mount = case.mount("fs", &["-o", "settle=off"])?;
+    let from = case.dir("from")?;
+    for number in 0..50 {
+        std::fs::write(from.join(format!("f{number}")), b"some words")?;
+    }
+    let counted = |what: &str| -> Outcome<u64> {
+        let sample = shale()
+            .args(["top", "--json", "--interval", "0.1"])
+            .arg(mount.path())
+            .ok()?;
+        let sample: Value = serde_json::from_str(&sample)?;
+        let all = sample["live"][what].as_array().doing("no counters")?;
+        Ok(all.iter().filter_map(|one| one[1].as_u64()).sum())
+    };
+    Cmd::new("cp").arg("-a").arg(&from).arg(mount.path()).ok()?;
+    ensure_eq!(counted("errors")?, 0, "errors");
+    ensure!(counted("refusals")? >= 50, "ENOENT is counted nowhere");
+    mount.unmount()
+}
+
+/// What files were written and read is what the mount was written and read.
+fn adds_up(case: &Case) -> Outcome {
+    // Straight to the daemon, so that every writer is heard of at once.
+    let mut mount = case.mount("fs", &["-o", "settle=off,direct_io"])?;
+    let over = AtomicBool::new(false);
+    let root = mount.path().to_owned();
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..3)
+            .map(|number| {
+                let (over, path) = (&over, root.join(format!("f{number}")));
+                scope.spawn(move || -> Outcome {
+                    let bytes = Rng::new(number).bytes(256 << 10);
+                    let mut offset = 0;
+                    while !over.load(Ordering::SeqCst) {
+                        // Opened for each piece by one, once by the others.
+                        let mut options = File::options();
+                        options.create(true).truncate(false).write(true);
+                        let file = options.open(&path)?;
+                        for _ in 0..if number == 0 { 1 } else { 50 } {
+                            file.write_all_at(&bytes, offset)?;
+                            offset = (offset + bytes.len() as u64) % (32 << 20);
+                        }
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        let looked = (|| -> Outcome {
+            for round in 0..4 {
+                let sample = shale().args(["top", "--json"]).arg(&root).ok()?;
+                let sample: Value = serde_json::from_str(&sample)?;
+                let rates = &sample["rates"];
+                let files = rates["files"].as_array().doing("no files")?;
+                let sum: f64 = files.iter().filter_map(|one| one["written"].as_f64()).sum();
+                let whole = rates["written"].as_f64().doing("no rate")?;
+                ensure!(whole > 0.0, "nothing was written: {sample:#}");
+                // A machine that is busy otherwise may let some time pass between the two figures.
+                ensure!(
+                    (sum - whole).abs() < whole * 0.3,
+                    "round {round}: {sum} in files, {whole} in all: {rates:#}"
+                );
+            }
+            Ok(())
+        })();
+        over.store(true, Ordering::SeqCst);
+        for writer in writers {
+            writer
+                .join()
+                .map_err(|_| Failure::new("a writer panicked"))??;
+        }
+        looked
+    })?;
     mount.unmount()
 }

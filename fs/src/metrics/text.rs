@@ -36,13 +36,14 @@ const FAMILIES: &[Family] = {
         (
             "shale_operation_errors_total",
             Counter,
-            "Operations that were answered with an error, by errno.",
-            |l| {
-                l.errors
-                    .iter()
-                    .map(|(name, count)| (format!("errno=\"{name}\""), *count as f64))
-                    .collect()
-            },
+            "Operations that failed, by errno.",
+            |l| errnos(&l.errors),
+        ),
+        (
+            "shale_operation_refusals_total",
+            Counter,
+            "Operations that were refused in the course of things, as of names that are not there, by errno.",
+            |l| errnos(&l.refusals),
         ),
         (
             "shale_written_bytes_total",
@@ -334,6 +335,13 @@ const OPERATIONS: (&str, &str) = (
     "shale_operation_duration_seconds",
     "How long operations of the file system took, by kind.",
 );
+
+fn errnos(counts: &[(String, u64)]) -> Vec<Sample> {
+    counts
+        .iter()
+        .map(|(name, count)| (format!("errno=\"{name}\""), *count as f64))
+        .collect()
+}
 
 fn one(value: f64) -> Vec<Sample> {
     vec![(String::new(), value)]

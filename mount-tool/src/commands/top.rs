@@ -28,6 +28,10 @@ Lines:
   cache      decoded data in memory; how many look-ups found what they wanted
   queues     chunks to encode, frames to decode ahead, files to settle
   settle, gc what the background passes do, and have done since the mount began
+  ops        operations and how long they took; errors are those that failed, not answers such
+             as that a name is not there
+
+Rates are of the time between two samples.
 
 Keys:
   q, Esc, Ctrl-C   quit
@@ -86,9 +90,11 @@ pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
         return terminal::run(&path, args.interval, first);
     }
     std::thread::sleep(args.interval);
-    let live = sample(&path)?;
+    let mut live = sample(&path)?;
     let rates = Rates::between(&first, &live);
     if args.json {
+        // It is in the rates, with names.
+        live.traffic.clear();
         report::print_json(&Sample {
             mountpoint: report::name(path),
             rates: &rates,
@@ -99,7 +105,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
             mountpoint: &path,
             live: &live,
             rates: &rates,
-            history: &[],
+            history: None,
         };
         report::print(&screen::text(&view))?;
     }

@@ -10,7 +10,7 @@ use ratatui::widgets::{RenderDirection, Sparkline, Widget};
 use shale_fs::live::Live;
 
 use super::rates::Rates;
-use crate::report::{self, printable};
+use crate::report::{self, counted, printable};
 use crate::size;
 
 /// What `--once` prints.
@@ -28,8 +28,9 @@ pub(super) struct View<'a> {
     pub(super) mountpoint: &'a Path,
     pub(super) live: &'a Live,
     pub(super) rates: &'a Rates,
-    /// Bytes written and read per second, the newest first.
-    pub(super) history: &'a [(u64, u64)],
+    /// Bytes written and read per second, the newest first; none of a single sample, which
+    /// cannot be quitted either.
+    pub(super) history: Option<&'a [(u64, u64)]>,
 }
 
 /// The picture as lines of text.
@@ -68,7 +69,10 @@ fn bold() -> Style {
 }
 
 fn head(view: &View<'_>, area: Rect, buffer: &mut Buffer) {
-    let right = format!("up {}  q quits", duration(view.live.uptime));
+    let mut right = format!("up {}", duration(view.live.uptime));
+    if view.history.is_some() {
+        right.push_str("  q quits");
+    }
     let room = usize::from(area.width) - right.len() - 10;
     let name = printable(&report::name(view.mountpoint));
     let left = format!("ShaleFS {}", end_of(&name, room));
@@ -97,8 +101,8 @@ fn figures(view: &View<'_>, area: Rect, buffer: &mut Buffer) {
             end_of(&printable(path), usize::from(area.width) - 25)
         ),
         None => format!(
-            "idle; {} files, {} became {}",
-            live.settle.files,
+            "idle; {}, {} became {}",
+            counted(live.settle.files, "file", "files"),
             size::human(live.settle.before),
             size::human(live.settle.after)
         ),
@@ -117,11 +121,11 @@ fn figures(view: &View<'_>, area: Rect, buffer: &mut Buffer) {
         (
             "store",
             format!(
-                "{} raw, {} stored, {}, {} files, device {free} % free",
+                "{} raw, {} stored, {}, {}, device {free} % free",
                 size::human(live.raw),
                 size::human(live.stored),
-                size::human_ratio(live.raw, live.stored),
-                live.files
+                size::human_ratio(live.stored_raw, live.stored),
+                counted(live.files, "file", "files")
             ),
         ),
         (
@@ -179,6 +183,7 @@ fn figures(view: &View<'_>, area: Rect, buffer: &mut Buffer) {
     for (line, pick) in [(1, 0), (2, 1)] {
         let data: Vec<u64> = view
             .history
+            .unwrap_or_default()
             .iter()
             .map(|&(written, read)| if pick == 0 { written } else { read })
             .take(width.into())
@@ -219,11 +224,11 @@ fn lists(view: &View<'_>, area: Rect, buffer: &mut Buffer) {
         },
         buffer,
     );
-    let busy = view.live.busiest.iter().map(|busy| {
+    let busy = view.rates.files.iter().map(|busy| {
         format!(
             "{:>10}  {:>10}   {}",
-            size::human(busy.read),
-            size::human(busy.written),
+            size::human(busy.read as u64),
+            size::human(busy.written as u64),
             end_of(&printable(&busy.path), path_room)
         )
     });
@@ -294,8 +299,9 @@ fn duration(seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use shale_fs::live::{BusyFile, Slow};
+    use shale_fs::live::Slow;
 
+    use super::super::rates::FileRates;
     use super::*;
 
     fn busy() -> (Live, Rates) {
@@ -304,6 +310,7 @@ mod tests {
             uptime: 7503.0,
             raw: 123 << 40,
             stored: 99 << 39,
+            stored_raw: 123 << 40,
             files: 123_456_789,
             device_total: 1000,
             device_free: 990,
@@ -328,12 +335,12 @@ mod tests {
                 path: long.clone(),
                 ..Slow::default()
             });
-            live.busiest.push(BusyFile {
-                path: format!("run/file{number}.nc"),
-                read: 1023 << 20,
-                written: 1023 << 20,
-            });
         }
+        let files = (0..16).map(|number| FileRates {
+            path: format!("run/file{number}.nc"),
+            read: 1.07e9,
+            written: 1.07e9,
+        });
         let rates = Rates {
             seconds: 1.0,
             written: 1.0e9,
@@ -349,6 +356,7 @@ mod tests {
             ratio: Some(12.34),
             hits: Some(1.0),
             latency: Some(0.000_999),
+            files: files.collect(),
         };
         (live, rates)
     }
@@ -359,7 +367,7 @@ mod tests {
             mountpoint: Path::new("/mnt/data"),
             live: &live,
             rates: &rates,
-            history: &[(5, 1), (3, 2)],
+            history: Some(&[(5, 1), (3, 2)]),
         };
         let area = Rect::new(0, 0, width, height);
         let mut buffer = Buffer::empty(area);
@@ -418,9 +426,10 @@ mod tests {
             mountpoint: Path::new("/mnt/data"),
             live: &live,
             rates: &rates,
-            history: &[],
+            history: None,
         };
         let text = text(&view);
+        assert!(!text.contains("quits"), "{text}");
         assert!(text.starts_with("ShaleFS /mnt/data"), "{text}");
         assert!(!text.contains('\u{1b}'));
         assert!(text.lines().count() <= 24);

@@ -56,7 +56,7 @@ pub(super) fn run(path: &Path, interval: Duration, first: Live) -> Result<ExitCo
             mountpoint: path,
             live: &live,
             rates: &rates,
-            history: history.make_contiguous(),
+            history: Some(history.make_contiguous()),
         };
         terminal
             .draw(|frame| screen::draw(&view, frame.area(), frame.buffer_mut()))
@@ -85,7 +85,7 @@ pub(super) fn run(path: &Path, interval: Duration, first: Live) -> Result<ExitCo
                         mountpoint: path,
                         live: &live,
                         rates: &rates,
-                        history: history.make_contiguous(),
+                        history: Some(history.make_contiguous()),
                     };
                     terminal
                         .draw(|frame| screen::draw(&view, frame.area(), frame.buffer_mut()))
