@@ -7,7 +7,7 @@ import time
 import numpy as np
 
 from bench import data, files, peers
-from bench.measure import in_child, run
+from bench.measure import in_child, run, span
 from bench.stats import geometric_mean
 from bench.workloads import Case, Metric
 
@@ -100,7 +100,9 @@ def tables(setting):
     """What has no spread: sizes, frames and bytes that are read."""
     result = [] if setting.smoke else [sizes(setting)]
     with setting.place(peers.SHALE) as place:
-        return result + [reads(setting, place), parts(setting, place)]
+        result += [reads(setting, place), parts(setting, place)]
+    with setting.place(peers.SHALE) as place:
+        return result + [chunks(setting, place)]
 
 
 def sizes(setting):
@@ -217,3 +219,32 @@ def parts(setting, place):
     header = ["slice", "of the elements", "tiles, of the stored bytes", "read, of the stored bytes", "read / tiles"]
     note = "The share of the tiles is what a mount without page cache reads: no more than asked for."
     return {"title": "Slices of a settled file", "header": header, "rows": rows, "note": note, "figures": {"slice_excess": worst}}
+
+
+def chunks(setting, place):
+    """An array as Zarr stores it, every chunk a small file: how many settle in a second."""
+    count, rows, figures = setting.amount(2000, 2000, 50), [], {}
+    for side in (64, 128):
+        values = np.round(data.smooth(1, count, side, side)[0], 2)
+        directory = place.at(f"{side}.zarr")
+        os.mkdir(directory)
+        names = [os.path.join(directory, f"{number}.0.0") for number in range(count)]
+        for name, chunk in zip(names, values):
+            chunk.tofile(name)
+        for name in names:
+            files.sync(name)
+        before = place.stored(directory)
+        with span() as took:
+            run(place.peer.binary, "settle", "--wait", directory)
+        after = place.stored(directory)
+        for name, chunk in zip(names, values):
+            files.compare(name, files.raw(np.ascontiguousarray(chunk)))
+        rows.append(
+            [
+                f"{count:,} of {side * side * 4 >> 10} KiB", f"{count / took.seconds:,.0f}", f"{took.cpu:.2f} s",
+                f"{values.nbytes / before:.2f}", f"{values.nbytes / after:.2f}",
+            ]
+        )  # fmt: skip
+        figures[f"chunks_{side}"] = count / took.seconds
+    header = ["chunks", "files per second", "CPU, whole machine", "raw / stored, as written", "raw / stored, settled"]
+    return {"title": "Small files, as Zarr has them", "header": header, "rows": rows, "note": "", "figures": figures}

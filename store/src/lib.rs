@@ -70,7 +70,7 @@ pub use files::Seen;
 pub use pending::Taken;
 pub use read::Seek;
 pub use reader::{Contents, Reader, Xattr};
-pub use settle::{Block, Region, SettleOptions, Settled, tried};
+pub use settle::{Block, Region, SettleBatch, SettleOptions, Settled, tried};
 pub use shale_backing::{Choice, Device, StripeCount, Striping};
 pub use shale_codec::{ByteOrder, Effort, ElementKind, FrameSummary};
 pub use shale_index as index;

@@ -259,6 +259,11 @@ impl FileMap {
         self.records = if inline { 0 } else { self.records + 1 };
     }
 
+    /// Whether there is nothing to fold.
+    pub(crate) fn is_folded(&self) -> bool {
+        self.records == 0
+    }
+
     pub(crate) fn wants_fold(&self) -> bool {
         self.records >= FOLD_RECORDS || (self.records > 0 && self.overlay.len() >= FOLD_EXTENTS)
     }

@@ -140,19 +140,23 @@ impl Packs {
 
     /// Makes the frames behind these pins durable.
     pub(crate) fn make_durable(&self, pins: &[Pin]) -> Result<(), Error> {
-        let failed = self.sync();
-        // Another thread may have met the failure.
-        let abandoned = self.abandoned();
-        for pack in pins.iter().map(Pin::pack) {
-            if abandoned.contains(&pack) || failed.iter().any(|(failed, _)| *failed == pack) {
-                let source = failed
-                    .into_iter()
-                    .find(|(failed, _)| *failed == pack)
-                    .map_or_else(|| io::Error::from_raw_os_error(libc::EIO), |(_, e)| e);
-                return Err(Error::io("sync", PackId(pack).path())(source));
-            }
+        if pins.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        self.sync_round().check(pins)
+    }
+
+    /// One sync for several callers: each checks its own frames against the result.
+    pub(crate) fn sync_round(&self) -> SyncRound {
+        let failed = self.sync();
+        SyncRound {
+            failed: failed
+                .into_iter()
+                .map(|(pack, e)| (pack, e.raw_os_error().unwrap_or(libc::EIO)))
+                .collect(),
+            // Another thread may have met the failure.
+            abandoned: self.abandoned(),
+        }
     }
 
     /// Packs that could not be synced at some time: what was not committed then never may be.
@@ -323,6 +327,30 @@ impl Packs {
     /// Registers a pack that holds nothing alive, to be deleted like others.
     pub(crate) fn condemn(&self, pack: u64) {
         self.live.lock().entry(pack).or_insert(0);
+    }
+}
+
+/// What a sync could not make durable.
+#[derive(Debug, Default)]
+pub(crate) struct SyncRound {
+    /// The errno of each pack for which it failed.
+    failed: BTreeMap<u64, i32>,
+    abandoned: Vec<u64>,
+}
+
+impl SyncRound {
+    /// Whether the frames behind these pins are durable, if they were appended before the sync.
+    pub(crate) fn check(&self, pins: &[Pin]) -> Result<(), Error> {
+        for pack in pins.iter().map(Pin::pack) {
+            let errno = match self.failed.get(&pack) {
+                Some(&errno) => errno,
+                None if self.abandoned.contains(&pack) => libc::EIO,
+                None => continue,
+            };
+            let source = io::Error::from_raw_os_error(errno);
+            return Err(Error::io("sync", PackId(pack).path())(source));
+        }
+        Ok(())
     }
 }
 

@@ -5,7 +5,11 @@
 //! appended, the packs are synced, and one commit points the file at the new frames and frees the
 //! old ones; but only where the extents are still the ones noted. Whatever changed meanwhile
 //! keeps what it has, and the frames written for it are garbage that the next collection frees.
+//!
+//! The last window of a file, which for most files is the only one, waits in a batch for those of
+//! other files: one sync serves all of them.
 
+mod batch;
 mod lanes;
 pub(crate) mod plan;
 mod spots;
@@ -22,19 +26,23 @@ use shale_index::DataCommit;
 use shale_index::extent::{Extent, ExtentMap, Place};
 use shale_index::schema::{Phase, Tried};
 
-use crate::file::File;
+use crate::file::{File, FileState};
 use crate::frames::FrameEncoder;
+use crate::map::FileMap;
+use crate::pack::SyncRound;
 use crate::pins::Pin;
 use crate::store::Inner;
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::thread;
 use crate::{Error, Store};
+pub use batch::SettleBatch;
+use batch::{Prepared, Window};
 pub(crate) use lanes::Lanes;
 pub(crate) use plan::Sizes;
 use plan::{Arrays, Unit};
 pub use plan::{Block, Region};
 use spots::Spots;
-use unit::Settler;
+use unit::{Settler, Tools};
 pub(crate) use unit::{each_tile, gathered, some_tiles};
 
 /// Raw bytes of a window, about.
@@ -48,6 +56,9 @@ const ARRAY_MAX_SHORT: u64 = 8 << 20;
 const ARRAY_MAX_LEAST: u64 = 2 << 20;
 /// Raw bytes that are tried before a file is settled.
 const TRIAL: u64 = 16 << 20;
+/// Files that have no more raw bytes to be encoded are encoded as a whole, and what that gave is
+/// used if it was worth it.
+const DRAFT: u64 = 4 << 20;
 /// Tiles of an array that are tried.
 const TRIAL_TILES: usize = 4;
 /// It must become smaller than this many percent to be worth it.
@@ -149,6 +160,7 @@ impl Store {
 
 /// One file on its way through.
 struct Pass<'a> {
+    tools: &'a mut Tools,
     file: &'a Arc<File>,
     options: &'a SettleOptions<'a>,
     sizes: &'a Sizes,
@@ -159,6 +171,8 @@ struct Pass<'a> {
     /// Whether it is known that settling is worth it.
     judged: bool,
     outcome: Settled,
+    /// The window done last, which the file does not use yet.
+    last: Option<Window>,
 }
 
 /// What is stored in a part of a file, and what it is to become.
@@ -170,6 +184,7 @@ struct Plan {
 }
 
 impl Inner {
+    /// Settles one file alone.
     pub(crate) fn settle(
         &self,
         file: &Arc<File>,
@@ -177,19 +192,41 @@ impl Inner {
         options: &SettleOptions<'_>,
         sizes: &Sizes,
     ) -> Result<Settled, Error> {
+        let prepared = self.prepare(file, regions, options, sizes, &mut Tools::new())?;
+        let round = batch::sync(self, &prepared.last);
+        self.end_settle(prepared, &round)
+    }
+
+    /// Does everything but the end: the last window is appended and not in use.
+    fn prepare(
+        &self,
+        file: &Arc<File>,
+        regions: &[Region],
+        options: &SettleOptions<'_>,
+        sizes: &Sizes,
+        tools: &mut Tools,
+    ) -> Result<Prepared, Error> {
         let (size, generation) = {
             let state = file.state.lock();
             // What is in memory now will be committed without another write.
             let clean = state.chunks.is_empty() && state.ready.is_empty();
             (state.size, clean.then_some(state.write_seq))
         };
+        let mut prepared = Prepared {
+            file: Arc::clone(file),
+            generation,
+            effort: options.effort,
+            outcome: Settled::default(),
+            last: None,
+        };
         if options.effort == Effort::None && !options.force {
             // Nothing becomes smaller that way: this is its final form.
-            return self.end_settle(file, generation, options.effort, Settled::default());
+            return Ok(prepared);
         }
         let share = self.budget.limit() / 4 / options.workers.max(1) as u64;
         let limit = share.max(ARRAY_MAX_LEAST).min(array_max(size));
         let mut pass = Pass {
+            tools,
             file,
             options,
             sizes,
@@ -198,10 +235,14 @@ impl Inner {
             limit,
             judged: options.force,
             outcome: Settled::default(),
+            last: None,
         };
         let mut start = 0;
         // A hole costs nothing, however long it is.
         while let Some(data) = self.next_stored(file, start, size)? {
+            if let Some(window) = pass.last.take() {
+                self.switch(file, window, &mut pass.outcome)?;
+            }
             // Also where nothing is to be done somebody may want it to end.
             if !(options.pace)(0) {
                 pass.outcome.stopped = true;
@@ -215,7 +256,9 @@ impl Inner {
                 break;
             }
         }
-        self.end_settle(file, generation, options.effort, pass.outcome)
+        prepared.outcome = pass.outcome;
+        prepared.last = pass.last;
+        Ok(prepared)
     }
 
     /// The first byte at or after `from` that is stored.
@@ -278,20 +321,56 @@ impl Inner {
         if units.is_empty() {
             return Ok(end);
         }
-        if !pass.judged && !self.is_worth_it(pass)? {
+        let whole = end >= pass.size && units.iter().map(Unit::raw).sum::<u64>() <= DRAFT;
+        let written = if pass.judged {
+            self.write_units(pass, &noted, &units)?
+        } else if whole {
+            self.write_if_worth_it(pass, &noted, &units)?
+        } else if self.is_worth_it(pass)? {
+            self.write_units(pass, &noted, &units)?
+        } else {
             pass.outcome.hard = true;
             return Ok(end);
-        }
+        };
         pass.judged = true;
-        let written = self.write_units(pass.file, &noted, &units, options)?;
-        pass.outcome.stopped |= written.len() < units.len();
-        self.switch(pass.file, &noted, written, &mut pass.outcome)?;
+        pass.last = (!written.is_empty()).then_some(Window { noted, written });
         Ok(end)
+    }
+
+    /// Encodes all that there is, and appends it if it has become smaller.
+    fn write_if_worth_it(
+        &self,
+        pass: &mut Pass<'_>,
+        noted: &ExtentMap,
+        units: &[Unit],
+    ) -> Result<Vec<(Vec<Extent>, Pin)>, Error> {
+        let options = pass.options;
+        let mut settler = Settler::new(self, pass.file, noted, options.effort, pass.tools);
+        let mut drafts = Vec::new();
+        let (mut before, mut after) = (0, 0);
+        for unit in units {
+            if !(options.pace)(unit.raw()) {
+                pass.outcome.stopped = true;
+                return Ok(Vec::new());
+            }
+            let (draft, bytes) = settler.encode(unit)?;
+            before += stored_in(noted, unit);
+            after += bytes.len() as u64;
+            drafts.push((draft, bytes.to_vec()));
+        }
+        if after * 100 >= before * WORTH_PERCENT {
+            pass.outcome.hard = true;
+            return Ok(Vec::new());
+        }
+        let append = |(unit, (draft, bytes)): (&Unit, (_, Vec<u8>))| {
+            unit::append(self, unit, draft, &bytes, options.workers)
+        };
+        units.iter().zip(drafts).map(append).collect()
     }
 
     /// Encodes some of a file to see what would be gained: here and there, for the first variable
     /// may be like no other.
-    fn is_worth_it(&self, pass: &Pass<'_>) -> Result<bool, Error> {
+    fn is_worth_it(&self, pass: &mut Pass<'_>) -> Result<bool, Error> {
         let around = 2 * pass.limit.max(pass.sizes.linear);
         let mut noted = ExtentMap::new();
         let mut chosen: BTreeMap<u64, Unit> = BTreeMap::new();
@@ -324,8 +403,9 @@ impl Inner {
                 raw += tried;
             }
         }
-        // By one worker and in order, as it would be done: he learns from one for the next.
-        let mut settler = Settler::new(self, pass.file, &noted, pass.options.effort);
+        // By one worker and in order, as it would be done: it learns from one for the next.
+        let effort = pass.options.effort;
+        let mut settler = Settler::new(self, pass.file, &noted, effort, pass.tools);
         let (mut before, mut after) = (0, 0);
         for unit in chosen.values() {
             before += stored_in(&noted, unit);
@@ -351,15 +431,15 @@ impl Inner {
     /// Encodes and appends units with several workers; fewer are returned when told to stop.
     fn write_units(
         &self,
-        file: &Arc<File>,
+        pass: &mut Pass<'_>,
         noted: &ExtentMap,
         units: &[Unit],
-        options: &SettleOptions<'_>,
     ) -> Result<Vec<(Vec<Extent>, Pin)>, Error> {
+        let (file, options) = (pass.file, pass.options);
         let workers = options.workers.max(1);
         let next = AtomicUsize::new(0);
-        let work = || {
-            let mut settler = Settler::new(self, file, noted, options.effort);
+        let work = |tools: &mut Tools| {
+            let mut settler = Settler::new(self, file, noted, options.effort, tools);
             let mut written = Vec::new();
             while let Some(unit) = units.get(next.fetch_add(1, Ordering::Relaxed)) {
                 if !(options.pace)(unit.raw()) {
@@ -369,72 +449,93 @@ impl Inner {
             }
             Ok::<_, Error>(written)
         };
-        if workers == 1 {
-            return work();
-        }
-        thread::scope(|scope| {
-            let workers: Vec<_> = (0..workers).map(|_| scope.spawn(work)).collect();
-            let mut all = Vec::new();
-            for worker in workers {
-                all.extend(worker.join().map_err(|_| Error::Poisoned)??);
-            }
-            Ok(all)
-        })
+        let threads = workers.min(units.len());
+        let written = if threads == 1 {
+            work(pass.tools)?
+        } else {
+            thread::scope(|scope| {
+                let threads: Vec<_> = (0..threads)
+                    .map(|_| scope.spawn(|| work(&mut Tools::new())))
+                    .collect();
+                let mut all = Vec::new();
+                for thread in threads {
+                    all.extend(thread.join().map_err(|_| Error::Poisoned)??);
+                }
+                Ok::<_, Error>(all)
+            })?
+        };
+        pass.outcome.stopped |= written.len() < units.len();
+        Ok(written)
     }
 
-    /// Points the file at what was written, where nothing has changed since it was noted.
-    fn switch(
-        &self,
-        file: &Arc<File>,
-        noted: &ExtentMap,
-        written: Vec<(Vec<Extent>, Pin)>,
-        outcome: &mut Settled,
-    ) -> Result<(), Error> {
-        let (units, pins): (Vec<_>, Vec<_>) = written.into_iter().unzip();
-        reach(Stage::SettleWritten);
-        self.frames.packs.make_durable(&pins)?;
-        reach(Stage::SettleDurable);
+    /// Makes a window durable and the file use it.
+    fn switch(&self, file: &Arc<File>, window: Window, outcome: &mut Settled) -> Result<(), Error> {
+        let round = batch::sync(self, [&window]);
         let mut state = file.state.lock();
-        let mut extents = Vec::new();
-        for extent in units.iter().flatten() {
-            let now = self.extents(file, &mut state, extent.offset, extent.end())?;
-            let now = ExtentMap::from_extents(now.into_iter().filter(|e| e.place != Place::Hole));
-            let then = noted.range(extent.offset, extent.end());
-            if now.iter().copied().eq(then) {
-                outcome.raw += extent.len;
-                outcome.before += now.iter().map(Extent::stored).sum::<u64>();
-                outcome.after += extent.stored();
-                extents.push(*extent);
-            } else {
-                outcome.void += extent.len;
-            }
-        }
+        let extents = self.unchanged(file, &mut state, &window, &round, outcome)?;
         self.replace(file, &mut state, &extents, None)?;
         reach(Stage::SettleSwitched);
         Ok(())
     }
 
-    /// Folds the map and notes how far the file has settled. `generation` is that of its writes
-    /// at the beginning, if all of them were stored then.
-    fn end_settle(
+    /// What of a durable window the file can use: where nothing has changed since it was noted.
+    fn unchanged(
         &self,
         file: &Arc<File>,
-        generation: Option<u64>,
-        effort: Effort,
-        mut outcome: Settled,
-    ) -> Result<Settled, Error> {
+        state: &mut FileState,
+        window: &Window,
+        round: &SyncRound,
+        outcome: &mut Settled,
+    ) -> Result<Vec<Extent>, Error> {
+        let mut extents = Vec::new();
+        for (unit, pin) in &window.written {
+            round.check(std::slice::from_ref(pin))?;
+            for extent in unit {
+                let now = self.extents(file, state, extent.offset, extent.end())?;
+                let now =
+                    ExtentMap::from_extents(now.into_iter().filter(|e| e.place != Place::Hole));
+                let then = window.noted.range(extent.offset, extent.end());
+                if now.iter().copied().eq(then) {
+                    outcome.raw += extent.len;
+                    outcome.before += now.iter().map(Extent::stored).sum::<u64>();
+                    outcome.after += extent.stored();
+                    extents.push(*extent);
+                } else {
+                    outcome.void += extent.len;
+                }
+            }
+        }
+        Ok(extents)
+    }
+
+    /// Makes a file use its last window, notes how far it has settled, and folds its map.
+    fn end_settle(&self, prepared: Prepared, round: &SyncRound) -> Result<Settled, Error> {
+        let Prepared {
+            file,
+            generation,
+            effort,
+            mut outcome,
+            last,
+        } = prepared;
         let mut state = file.state.lock();
+        let extents = match &last {
+            Some(window) => self.unchanged(&file, &mut state, window, round, &mut outcome)?,
+            None => Vec::new(),
+        };
         let phase = if outcome.hard {
             Phase::Hard(tried(effort))
         } else {
             Phase::Settled
         };
         outcome.changed = generation != Some(state.write_seq) || !state.chunks.is_empty();
-        if !outcome.stopped && outcome.void == 0 && !outcome.changed {
-            self.replace(file, &mut state, &[], Some(phase))?;
+        let whole = !outcome.stopped && outcome.void == 0 && !outcome.changed;
+        self.replace(&file, &mut state, &extents, whole.then_some(phase))?;
+        if last.is_some() {
+            reach(Stage::SettleSwitched);
         }
-        if outcome.raw > 0 {
-            self.fold(file, &mut state, &mut FrameEncoder::new(), &[])?;
+        let folded = state.map.as_ref().is_none_or(FileMap::is_folded);
+        if outcome.raw > 0 && !folded {
+            self.fold(&file, &mut state, &mut FrameEncoder::new(), &[])?;
         }
         Ok(outcome)
     }

@@ -129,6 +129,7 @@ fn main() -> ExitCode {
             contents::shared,
         )
         .test("settling_changes_no_byte", contents::settled)
+        .test("settling_in_a_batch_changes_no_byte", contents::batched)
         .test("collecting_changes_no_byte", contents::collected)
         .test(
             "files_come_and_go_while_others_count",

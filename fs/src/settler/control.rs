@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
@@ -24,6 +24,8 @@ pub(crate) struct Control {
     traffic: AtomicU64,
     /// Raw bytes of the current file that have been worked on.
     done: AtomicU64,
+    /// When what has been worked on so far was due to be, at the rate.
+    due: Mutex<Option<Instant>>,
     /// Told of a file whose attributes have changed without a request of the kernel.
     listener: OnceLock<Listener>,
     #[cfg(test)]
@@ -70,6 +72,9 @@ impl fmt::Display for Outcome {
 struct State {
     stop: bool,
     requested: BTreeMap<u64, Request>,
+    /// Files that are being settled, and raw bytes of those that wait for their batch.
+    working: BTreeMap<u64, u64>,
+    /// The one that is being encoded.
     current: Option<u64>,
     refused: Refused,
 }
@@ -121,9 +126,16 @@ impl Control {
         self.traffic.load(Ordering::Relaxed)
     }
 
-    /// Counts bytes of the current file; returns how many there were before.
-    pub(super) fn progress(&self, bytes: u64) -> u64 {
-        self.done.fetch_add(bytes, Ordering::Relaxed)
+    /// Counts bytes of the current file; returns when they may be worked on so that the rate is
+    /// kept, over all files.
+    pub(super) fn schedule(&self, bytes: u64, rate: u64) -> Instant {
+        self.done.fetch_add(bytes, Ordering::Relaxed);
+        let now = Instant::now();
+        let mut due = self.due.lock();
+        let begin = due.map_or(now, |due| due.max(now));
+        let takes = Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64);
+        *due = begin.checked_add(takes).or(*due);
+        begin
     }
 
     /// Who is to be told of changes. The first one stays.
@@ -149,28 +161,37 @@ impl Control {
             return None;
         }
         let asked = state.requested.pop_first();
-        state.current = asked.map(|(ino, _)| ino);
+        if let Some((ino, _)) = asked {
+            state.working.insert(ino, 0);
+        }
         Some(asked)
     }
 
     /// Works on a file, from its beginning.
     pub(super) fn begin(&self, ino: u64) {
-        self.state.lock().current = Some(ino);
+        let mut state = self.state.lock();
+        state.working.insert(ino, 0);
+        state.current = Some(ino);
         self.done.store(0, Ordering::Relaxed);
     }
 
-    /// Works on nothing.
-    pub(super) fn rest(&self) {
-        self.state.lock().current = None;
+    /// The file is encoded, and waits for its batch.
+    pub(super) fn encoded(&self, ino: u64) {
+        let mut state = self.state.lock();
+        state.working.insert(ino, self.done.load(Ordering::Relaxed));
+        state.current = None;
     }
 
-    /// Remembers what became of the last request for a file.
-    pub(super) fn note(&self, ino: u64, outcome: Outcome) {
+    /// Works on a file no longer, and remembers what became of the last request for it.
+    pub(super) fn end(&self, ino: u64, outcome: Option<Outcome>) {
         let mut state = self.state.lock();
         match outcome {
-            Outcome::Done => state.refused.forget(ino),
-            Outcome::Busy | Outcome::Failed(_) => state.refused.note(ino, outcome),
+            Some(Outcome::Done) => state.refused.forget(ino),
+            Some(outcome) => state.refused.note(ino, outcome),
+            None => {}
         }
+        state.working.remove(&ino);
+        state.current = state.current.filter(|&current| current != ino);
     }
 
     pub(super) fn is_stopped(&self) -> bool {
@@ -185,6 +206,10 @@ impl Control {
 
 #[cfg(test)]
 impl Control {
+    pub(super) fn done(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+
     /// Makes the next file that is settled panic.
     pub(super) fn set_trap(&self) {
         self.trap.store(true, Ordering::SeqCst);
@@ -216,22 +241,26 @@ impl Fs {
     /// The file that is being settled, and how many were asked for.
     pub(crate) fn settling_now(&self) -> (Option<u64>, u64) {
         let state = self.settling.state.lock();
-        (state.current, state.requested.len() as u64)
+        let current = state
+            .current
+            .or_else(|| state.working.keys().next().copied());
+        (current, state.requested.len() as u64)
     }
 
     /// Raw bytes of a file that have been worked on, while it is being settled.
     pub(crate) fn settled_so_far(&self, ino: u64) -> u64 {
-        if self.settling.state.lock().current == Some(ino) {
+        let state = self.settling.state.lock();
+        if state.current == Some(ino) {
             self.settling.done.load(Ordering::Relaxed)
         } else {
-            0
+            state.working.get(&ino).copied().unwrap_or(0)
         }
     }
 
     /// Whether a file is being settled or going to be because somebody asked for it.
     pub(crate) fn is_settling(&self, ino: u64) -> bool {
         let state = self.settling.state.lock();
-        state.current == Some(ino) || state.requested.contains_key(&ino)
+        state.working.contains_key(&ino) || state.requested.contains_key(&ino)
     }
 
     pub(crate) fn stop_settling(&self) {
@@ -248,10 +277,10 @@ mod tests {
     fn only_so_many_refusals_are_remembered_and_the_oldest_go_first() {
         let control = Control::default();
         for ino in 0..REMEMBERED as u64 + 10 {
-            control.note(ino, Outcome::Busy);
+            control.end(ino, Some(Outcome::Busy));
         }
-        control.note(20, Outcome::Done);
-        control.note(30, Outcome::Failed(libc::ENOSPC));
+        control.end(20, Some(Outcome::Done));
+        control.end(30, Some(Outcome::Failed(libc::ENOSPC)));
         let state = control.state.lock();
         let refused = &state.refused;
         assert_eq!(refused.outcomes.len(), REMEMBERED - 1);

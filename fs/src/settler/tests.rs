@@ -5,6 +5,8 @@ use std::sync::mpsc::channel;
 
 use shale_store::index::ROOT;
 
+use super::control::Outcome;
+use super::sweeper::{ATTEMPTS, Sweeper};
 use super::*;
 use crate::fixture::file_system;
 use crate::{Caller, Handle, WriteSource};
@@ -39,7 +41,7 @@ fn a_panic_while_settling_is_reported_and_the_file_system_lives_on() {
     fs.settling
         .listen(Box::new(move |ino| told.lock().unwrap().send(ino).unwrap()));
     let bytes: Vec<u8> = (0..200_000_u32)
-        .flat_map(|n| (n / 7).to_le_bytes())
+        .flat_map(|n| (n as f32 / 7.0).to_le_bytes())
         .collect();
     let handle = written(&fs, b"file", &bytes);
     let ino = handle.ino();
@@ -95,18 +97,18 @@ fn a_file_with_a_missing_pack_is_not_reported_as_settled() {
     let pack = session.unwrap().join("000000.pack");
     std::fs::rename(&pack, &hidden).unwrap();
     let mut sweeper = Sweeper::new(&fs, &HOW);
-    sweeper.attempt(ino, Some(Request::Rewrite));
+    sweeper.settle_now(ino, Request::Rewrite);
     assert_eq!(fs.settle_outcome(ino), Outcome::Failed(libc::EIO));
     assert_eq!(fs.counters.settle.failed.get(), u64::from(ATTEMPTS));
     // Each attempt fails at the first chunk; what the others did is not waited for again.
-    assert_eq!(fs.settling.progress(0), 1 << 16);
+    assert_eq!(fs.settling.done(), 1 << 16);
 
     std::fs::rename(&hidden, &pack).unwrap();
-    sweeper.attempt(ino, Some(Request::Rewrite));
+    sweeper.settle_now(ino, Request::Rewrite);
     assert_eq!(fs.settle_outcome(ino), Outcome::Done);
     assert_eq!(fs.namespace().inode(ino).unwrap().phase, Phase::Settled);
     fs.namespace().unlink(ROOT, b"file").unwrap();
-    sweeper.attempt(ino, Some(Request::Rewrite));
+    sweeper.settle_now(ino, Request::Rewrite);
     assert_eq!(fs.settle_outcome(ino), Outcome::Done);
     fs.store().shut_down().unwrap();
 }

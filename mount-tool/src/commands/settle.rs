@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -18,6 +19,9 @@ use crate::size;
 use crate::wait::Progress;
 
 const POLL: Duration = Duration::from_millis(50);
+
+/// Files that are synced at a time.
+const SYNCS: usize = 32;
 
 /// Names shown at most, unless JSON is asked for.
 const SHOWN: usize = 20;
@@ -76,6 +80,10 @@ pub(crate) fn run(args: &SettleArgs) -> Result<ExitCode, Failure> {
     }
     let waits = args.wait || args.rewrite;
     let how = if args.rewrite { "rewrite" } else { "1" };
+    if waits {
+        // What is not stored yet would not count as stored before.
+        sync_unwritten(&files.paths);
+    }
     let mut asked = Vec::new();
     for path in files.paths {
         // Before it is asked for: it may be quick.
@@ -83,9 +91,9 @@ pub(crate) fn run(args: &SettleArgs) -> Result<ExitCode, Failure> {
             raw,
             stored: before,
             ..
-        } = match taken(&path, waits) {
-            Ok(Some(taken)) => taken,
-            Ok(None) => continue,
+        } = match Taken::of(&path) {
+            Ok(taken) => taken,
+            Err(failure) if failure.status == exit::NO_INPUT => continue,
             Err(failure) if failure.status == exit::NO_PERMISSION => {
                 summary.has_failed(&path, DENIED);
                 continue;
@@ -173,19 +181,20 @@ fn collect(
     Ok(())
 }
 
-/// What a file takes, nothing where it has gone. With `whole` also what is not stored yet is
-/// waited for, or it would not count.
-fn taken(path: &Path, whole: bool) -> Result<Option<Taken>, Failure> {
-    let taken = if whole {
-        Taken::once_stored(path)
-    } else {
-        Taken::of(path)
+/// Syncs the files that have something in memory. Several at a time, because one sync of the
+/// store serves all who wait for one. What cannot be opened is left to settling, which says why.
+fn sync_unwritten(paths: &[PathBuf]) {
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some(path) = paths.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let _ = Taken::once_stored(path);
+        }
     };
-    match taken {
-        Ok(taken) => Ok(Some(taken)),
-        Err(failure) if failure.status == exit::NO_INPUT => Ok(None),
-        Err(failure) => Err(failure),
-    }
+    std::thread::scope(|scope| {
+        for _ in 0..paths.len().min(SYNCS) {
+            scope.spawn(work);
+        }
+    });
 }
 
 fn is_settling(path: &Path) -> Result<bool, Failure> {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use shale_backing::faults::FaultDisk;
+use shale_backing::faults::{FaultDisk, Step};
 use shale_codec::{ByteOrder, ElementKind};
 use shale_index::ROOT;
 
@@ -221,4 +221,110 @@ fn packs_are_balanced_over_many_small_files() {
     assert_eq!(sizes.len(), 4, "a pack for each worker");
     let (least, most) = (sizes.iter().min().unwrap(), sizes.iter().max().unwrap());
     assert!(*most as f64 <= *least as f64 * 1.05, "{sizes:?}");
+}
+
+/// Files that settle, written and durable.
+fn small_files(bench: &Bench, count: u32) -> Vec<(Arc<File>, Vec<u8>)> {
+    let files = (0..count)
+        .map(|number| {
+            let file = bench.file(&number.to_string());
+            let bytes = smooth(20_000 + number);
+            bench.store.write(&file, 0, &bytes).unwrap();
+            (file, bytes)
+        })
+        .collect();
+    bench.store.sync_all().unwrap();
+    files
+}
+
+fn contents(bench: &Bench, file: &Arc<File>) -> Vec<u8> {
+    let mut out = Vec::new();
+    bench.store.read(file, 0, 1 << 20, &mut out).unwrap();
+    out
+}
+
+#[test]
+fn files_of_a_batch_share_one_sync() {
+    let bench = Bench::new();
+    let files = small_files(&bench, 40);
+    let lane = |path: &std::path::Path| path.extension().is_some_and(|e| e == "pack");
+    let syncs = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&syncs);
+    bench.disk.rule(move |step, path, _| {
+        if step == Step::Sync && lane(path) {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }
+        None
+    });
+    let mut batch = bench.store.settle_batch();
+    for (file, _) in &files {
+        batch.add(file, &[], &how(&|_| true)).unwrap();
+        assert_eq!(bench.phase(file), Phase::Loose, "used before it is durable");
+    }
+    assert!(!batch.is_full());
+    let results = batch.commit();
+    // The committer has its own rounds, twice a second.
+    let syncs = syncs.load(Ordering::Relaxed);
+    assert!((1..=10).contains(&syncs), "{syncs} syncs");
+    assert_eq!(results.len(), files.len());
+    for ((file, bytes), result) in files.iter().zip(results) {
+        let settled = result.unwrap();
+        assert!(settled.raw == bytes.len() as u64 && settled.after < settled.before);
+        assert_eq!(bench.phase(file), Phase::Settled);
+        assert!(contents(&bench, file) == *bytes, "contents differ");
+    }
+}
+
+#[test]
+fn a_file_that_changes_while_its_batch_waits_keeps_what_was_written() {
+    let bench = Bench::new();
+    let files = small_files(&bench, 4);
+    let mut batch = bench.store.settle_batch();
+    for (file, _) in &files {
+        batch.add(file, &[], &how(&|_| true)).unwrap();
+    }
+    bench.write(&files[1].0, 7, b"stored");
+    bench.store.write(&files[2].0, 7, b"in memory").unwrap();
+    let results = batch.commit();
+    for (number, ((file, bytes), result)) in files.iter().zip(results).enumerate() {
+        let settled = result.unwrap();
+        let mut bytes = bytes.clone();
+        let changed = match number {
+            1 => &b"stored"[..],
+            2 => b"in memory",
+            _ => b"",
+        };
+        bytes[7..7 + changed.len()].copy_from_slice(changed);
+        assert!(contents(&bench, file) == bytes, "contents of {number}");
+        assert_eq!(settled.changed, !changed.is_empty(), "{number}");
+        let expected = if changed.is_empty() {
+            Phase::Settled
+        } else {
+            Phase::Loose
+        };
+        assert_eq!(bench.phase(file), expected, "{number}");
+    }
+}
+
+#[test]
+fn a_batch_that_cannot_be_synced_leaves_its_files_as_they_were() {
+    let bench = Bench::new();
+    let files = small_files(&bench, 3);
+    let mut batch = bench.store.settle_batch();
+    for (file, _) in &files {
+        batch.add(file, &[], &how(&|_| true)).unwrap();
+    }
+    bench.disk.rule(|step, path, _| {
+        let is_pack = path.extension().is_some_and(|e| e == "pack");
+        (step == Step::Sync && is_pack).then(|| std::io::Error::from_raw_os_error(libc::EIO))
+    });
+    let results = batch.commit();
+    bench.disk.heal();
+    for ((file, bytes), result) in files.iter().zip(results) {
+        assert_eq!(result.unwrap_err().errno(), libc::EIO);
+        assert_eq!(bench.phase(file), Phase::Loose);
+        assert!(contents(&bench, file) == *bytes, "contents differ");
+        let settled = bench.store.settle(file, &[], &how(&|_| true)).unwrap();
+        assert!(settled.raw > 0);
+    }
 }

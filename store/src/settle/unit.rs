@@ -28,21 +28,38 @@ const RECENT: usize = 4;
 /// A frame's place (pack and offset) and its contents.
 type Decoded = ((u64, u64), Arc<Vec<u8>>);
 
-/// A worker with its buffers.
-pub(super) struct Settler<'a> {
-    inner: &'a Inner,
-    file: &'a File,
-    noted: &'a ExtentMap,
-    effort: Effort,
+/// What a worker needs and keeps from file to file: files in a row are often alike, and the
+/// encoder remembers what was best for the one before.
+pub(super) struct Tools {
     encoder: FrameEncoder,
-    recent: VecDeque<Decoded>,
     raw: Vec<u8>,
     tile: Vec<u8>,
     out: Vec<u8>,
 }
 
+impl Tools {
+    pub(super) fn new() -> Self {
+        Self {
+            encoder: FrameEncoder::new(),
+            raw: Vec::new(),
+            tile: Vec::new(),
+            out: Vec::new(),
+        }
+    }
+}
+
+/// A worker on a file.
+pub(super) struct Settler<'a> {
+    inner: &'a Inner,
+    file: &'a File,
+    noted: &'a ExtentMap,
+    effort: Effort,
+    recent: VecDeque<Decoded>,
+    tools: &'a mut Tools,
+}
+
 /// Frames of a unit that have been encoded but not appended.
-enum Draft {
+pub(super) enum Draft {
     Frame {
         table: usize,
         raw_len: usize,
@@ -61,17 +78,15 @@ impl<'a> Settler<'a> {
         file: &'a File,
         noted: &'a ExtentMap,
         effort: Effort,
+        tools: &'a mut Tools,
     ) -> Self {
         Self {
             inner,
             file,
             noted,
             effort,
-            encoder: FrameEncoder::new(),
             recent: VecDeque::new(),
-            raw: Vec::new(),
-            tile: Vec::new(),
-            out: Vec::new(),
+            tools,
         }
     }
 
@@ -85,11 +100,11 @@ impl<'a> Settler<'a> {
             ..
         } = unit
         else {
-            self.encode(unit)?;
-            return Ok(self.out.len() as u64);
+            let (_, bytes) = self.encode(unit)?;
+            return Ok(bytes.len() as u64);
         };
-        self.out.clear();
-        self.raw.clear();
+        self.tools.out.clear();
+        self.tools.raw.clear();
         self.read(*offset, offset + geometry.len())?;
         let order = geometry.order();
         let raw: usize = some_tiles(&order, tiles)
@@ -97,88 +112,45 @@ impl<'a> Settler<'a> {
             .sum();
         self.put_tiles(*offset, geometry, elements, some_tiles(&order, tiles))?;
         let share = unit.raw() as f64 / raw.max(1) as f64;
-        Ok((self.out.len() as f64 * share).round() as u64)
+        Ok((self.tools.out.len() as f64 * share).round() as u64)
     }
 
-    /// Encodes and appends a unit to one of so many lanes. The pin keeps its pack until the extents are committed.
+    /// Encodes and appends a unit to one of so many lanes.
     pub(super) fn write(&mut self, unit: &Unit, lanes: usize) -> Result<(Vec<Extent>, Pin), Error> {
-        let draft = self.encode(unit)?;
-        let packs = &self.inner.frames.packs;
-        let lane = self.inner.lanes.choose(lanes, self.out.len() as u64);
-        let (appended, pin) = packs.append(lane, &self.out)?;
-        self.inner.space.spend(self.out.len() as u64);
-        let mut extents = Vec::new();
-        match draft {
-            Draft::Frame { table, raw_len } => {
-                let mut skip = table;
-                for (start, end) in unit.ranges() {
-                    let part = FramePart {
-                        pack: appended.pack,
-                        at: appended.at,
-                        frame_len: self.out.len() as u32,
-                        raw_len: raw_len as u32,
-                        skip: skip as u32,
-                    };
-                    extents.push(Extent {
-                        offset: start,
-                        len: end - start,
-                        place: Place::Frame(part),
-                    });
-                    skip += (end - start) as usize;
-                }
-            }
-            Draft::Tiles {
-                offset,
-                raw_len,
-                body,
-                directory,
-            } => {
-                let part = TilePart {
-                    pack: appended.pack,
-                    at: appended.at + body,
-                    frame_len: (self.out.len() as u64 - body) as u32,
-                    directory_len: directory as u32,
-                    body,
-                    raw_len,
-                    skip: 0,
-                };
-                let whole = Extent {
-                    offset,
-                    len: raw_len,
-                    place: Place::Tiles(part),
-                };
-                extents.extend(
-                    unit.ranges()
-                        .filter_map(|(start, end)| whole.slice(start, end)),
-                );
-            }
-        }
-        Ok((extents, pin))
+        let inner = self.inner;
+        let (draft, bytes) = self.encode(unit)?;
+        append(inner, unit, draft, bytes, lanes)
     }
 
-    fn encode(&mut self, unit: &Unit) -> Result<Draft, Error> {
-        self.out.clear();
-        self.raw.clear();
+    /// Encodes a unit.
+    pub(super) fn encode(&mut self, unit: &Unit) -> Result<(Draft, &[u8]), Error> {
+        let draft = self.put(unit)?;
+        Ok((draft, &self.tools.out))
+    }
+
+    fn put(&mut self, unit: &Unit) -> Result<Draft, Error> {
+        self.tools.out.clear();
+        self.tools.raw.clear();
         match unit {
             Unit::Gather(pieces) => {
-                put_table(&mut self.raw, pieces);
-                let table = self.raw.len();
+                put_table(&mut self.tools.raw, pieces);
+                let table = self.tools.raw.len();
                 for &(start, end) in pieces {
                     self.read(start, end)?;
                 }
                 let first = pieces.first().map_or(0, |piece| piece.0);
                 let owner = (FrameKind::Gather, self.file.ino, first);
                 self.inner.frames.encode_into(
-                    &mut self.encoder,
+                    &mut self.tools.encoder,
                     owner,
                     &Hint::Unknown,
                     self.effort,
-                    &self.raw,
-                    &mut self.out,
+                    &self.tools.raw,
+                    &mut self.tools.out,
                 )?;
                 Ok(Draft::Frame {
                     table,
-                    raw_len: self.raw.len(),
+                    raw_len: self.tools.raw.len(),
                 })
             }
             Unit::Array {
@@ -201,16 +173,16 @@ impl<'a> Settler<'a> {
     ) -> Result<Draft, Error> {
         let order = geometry.order();
         let lengths = self.put_tiles(offset, geometry, elements, order.into_iter())?;
-        let body = self.out.len() as u64;
+        let body = self.tools.out.len() as u64;
         let directory = Directory::encode(geometry, &lengths);
         let owner = (FrameKind::Tiles, self.file.ino, offset);
         self.inner.frames.encode_into(
-            &mut self.encoder,
+            &mut self.tools.encoder,
             owner,
             &Hint::Unknown,
             Effort::Zstd(3),
             &directory,
-            &mut self.out,
+            &mut self.tools.out,
         )?;
         Ok(Draft::Tiles {
             offset,
@@ -230,27 +202,26 @@ impl<'a> Settler<'a> {
     ) -> Result<Vec<u32>, Error> {
         let (frames, effort) = (&self.inner.frames, self.effort);
         let owner = (FrameKind::Tile, self.file.ino, offset);
-        let (encoder, out) = (&mut self.encoder, &mut self.out);
+        let Tools {
+            encoder,
+            raw,
+            tile,
+            out,
+        } = &mut *self.tools;
         let array = (geometry, elements);
-        each_tile(
-            array,
-            &self.raw,
-            numbers,
-            &mut self.tile,
-            |worth, hint, tile| {
-                frames.encode_tile(encoder, owner, hint, (effort, worth), tile, &mut *out)
-            },
-        )
+        each_tile(array, raw, numbers, tile, |worth, hint, tile| {
+            frames.encode_tile(encoder, owner, hint, (effort, worth), tile, &mut *out)
+        })
     }
 
     /// Appends what the file had in a range when its extents were noted.
     fn read(&mut self, start: u64, end: u64) -> Result<(), Error> {
-        let base = self.raw.len();
-        self.raw.resize(base + (end - start) as usize, 0);
+        let base = self.tools.raw.len();
+        self.tools.raw.resize(base + (end - start) as usize, 0);
         let (inner, ino, recent) = (self.inner, self.file.ino, &mut self.recent);
         for extent in self.noted.range(start, end) {
             let at = base + (extent.offset - start) as usize;
-            let out = &mut self.raw[at..at + extent.len as usize];
+            let out = &mut self.tools.raw[at..at + extent.len as usize];
             inner
                 .frames
                 .copy_extent_from(&extent, ino, out, |part, offset| {
@@ -266,6 +237,66 @@ impl<'a> Settler<'a> {
         }
         Ok(())
     }
+}
+
+/// Appends a unit to one of so many lanes. The pin keeps its pack until the extents are committed.
+pub(super) fn append(
+    inner: &Inner,
+    unit: &Unit,
+    draft: Draft,
+    bytes: &[u8],
+    lanes: usize,
+) -> Result<(Vec<Extent>, Pin), Error> {
+    let lane = inner.lanes.choose(lanes.max(1), bytes.len() as u64);
+    let (appended, pin) = inner.frames.packs.append(lane, bytes)?;
+    inner.space.spend(bytes.len() as u64);
+    let mut extents = Vec::new();
+    match draft {
+        Draft::Frame { table, raw_len } => {
+            let mut skip = table;
+            for (start, end) in unit.ranges() {
+                let part = FramePart {
+                    pack: appended.pack,
+                    at: appended.at,
+                    frame_len: bytes.len() as u32,
+                    raw_len: raw_len as u32,
+                    skip: skip as u32,
+                };
+                extents.push(Extent {
+                    offset: start,
+                    len: end - start,
+                    place: Place::Frame(part),
+                });
+                skip += (end - start) as usize;
+            }
+        }
+        Draft::Tiles {
+            offset,
+            raw_len,
+            body,
+            directory,
+        } => {
+            let part = TilePart {
+                pack: appended.pack,
+                at: appended.at + body,
+                frame_len: (bytes.len() as u64 - body) as u32,
+                directory_len: directory as u32,
+                body,
+                raw_len,
+                skip: 0,
+            };
+            let whole = Extent {
+                offset,
+                len: raw_len,
+                place: Place::Tiles(part),
+            };
+            extents.extend(
+                unit.ranges()
+                    .filter_map(|(start, end)| whole.slice(start, end)),
+            );
+        }
+    }
+    Ok((extents, pin))
 }
 
 /// Some of the tiles of an array, spread over it. `order` is the order in which they are stored.

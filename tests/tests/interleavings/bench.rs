@@ -6,7 +6,7 @@ use interleaved::index::engine::MemKv;
 use interleaved::index::schema::S_IFREG;
 use interleaved::index::{Kv, NewNode, ROOT};
 use interleaved::{
-    Effort, Error, File, Region, SettleOptions, Settled, Store, StoreOptions, access,
+    Effort, Error, File, Region, SettleBatch, SettleOptions, Settled, Store, StoreOptions, access,
 };
 
 use crate::disk::Disk;
@@ -15,6 +15,15 @@ use crate::disk::Disk;
 pub(crate) const CHUNK: usize = 4096;
 /// Memory with which no writer waits. Half of it is for unwritten data.
 const PLENTY: usize = 64 * CHUNK;
+
+/// Settles also what has been settled.
+const AGAIN: SettleOptions<'_> = SettleOptions {
+    workers: 2,
+    effort: Effort::Lz4,
+    force: true,
+    anew: true,
+    pace: &|_| true,
+};
 
 pub(crate) struct Bench {
     pub(crate) disk: Disk,
@@ -100,14 +109,12 @@ impl Bench {
 
     /// Settles all of a file, again where it has been settled.
     pub(crate) fn settle(&self, file: &Arc<File>, regions: &[Region]) -> Result<Settled, Error> {
-        let options = SettleOptions {
-            workers: 2,
-            effort: Effort::Lz4,
-            force: true,
-            anew: true,
-            pace: &|_| true,
-        };
-        access::settle(&self.store, file, regions, &options)
+        access::settle(&self.store, file, regions, &AGAIN)
+    }
+
+    /// Adds all of a file to a batch.
+    pub(crate) fn add(&self, batch: &mut SettleBatch<'_>, file: &Arc<File>) -> Result<(), Error> {
+        batch.add(file, &[], &AGAIN)
     }
 
     /// What would be there if the power went now.

@@ -3,7 +3,7 @@
 use std::sync::{Arc, LazyLock, Mutex};
 
 use interleaved::index::extent::{Extent, Place};
-use interleaved::{Block, ByteOrder, Collecting, ElementKind, File, Region};
+use interleaved::{Block, ByteOrder, Collecting, ElementKind, File, Region, Settled};
 use shale_tests::{Case, Outcome};
 use shuttle::thread;
 
@@ -197,6 +197,37 @@ pub(crate) fn settled(_case: &Case) -> Outcome {
         end(bench, file);
     })?;
     TILED.report("there were tiles")
+}
+
+static BOTH: Happened = Happened::new();
+
+/// Two files in one batch, of which one is changed at any moment.
+pub(crate) fn batched(_case: &Case) -> Outcome {
+    LazyLock::force(&MODEL);
+    explore_store(|| {
+        let bench = Bench::new();
+        let file = begin(&bench);
+        let other = bench.written("other", &BASE);
+        let batch = || {
+            let mut batch = bench.store.settle_batch();
+            let added = [&file, &other].map(|file| bench.add(&mut batch, file));
+            // What was to be read may have been moved.
+            let failed = added.into_iter().filter_map(Result::err);
+            failed.for_each(|e| assert_eq!(e.errno(), libc::ENOENT, "{e}"));
+            let results = batch.commit();
+            let whole = |settled: &Settled| settled.raw > 0 && settled.void == 0;
+            BOTH.note(results.len() == 2 && results.iter().flatten().all(whole));
+        };
+        change(&bench, &file, 1, 1, &[&batch]);
+        assert!(bench.read(&other) == BASE, "nobody has changed it");
+        let inodes = [file.ino(), other.ino()];
+        let last = read(&bench, &file);
+        bench.store.close(file);
+        bench.store.close(other);
+        let next = bench.end(&inodes);
+        assert!(next[0][START..] == last && next[1] == BASE);
+    })?;
+    BOTH.report("both were settled")
 }
 
 static MOVED: Happened = Happened::new();
