@@ -328,3 +328,19 @@ fn a_batch_that_cannot_be_synced_leaves_its_files_as_they_were() {
         assert!(settled.raw > 0);
     }
 }
+
+/// The table in front of the bytes of a gathered frame has any length.
+#[test]
+fn numbers_without_a_known_layout_become_denser() {
+    let bench = Bench::new();
+    let file = bench.file("f");
+    let noise = noise(40_000);
+    let number = |(n, noise): (usize, &u8)| {
+        let value = 280.0 + 20.0 * (n as f32 / 900.0).sin() + f32::from(*noise) / 2000.0;
+        ((value * 100.0).round() / 100.0).to_le_bytes()
+    };
+    let bytes: Vec<u8> = noise.iter().enumerate().flat_map(number).collect();
+    bench.write(&file, 0, &bytes);
+    let settled = bench.store.settle(&file, &[], &how(&|_| true)).unwrap();
+    assert!(settled.after < 40_000, "{settled:?}");
+}

@@ -1,8 +1,8 @@
 //! One unit: read, encode, append.
 //!
 //! ```text
-//! gathered frame, decoded: varint number of pieces, for each varint offset and length, then
-//! the bytes of the pieces
+//! gathered frame, decoded: varint number of pieces, for each varint offset and length, zeros up
+//! to the phase of the first piece, then the bytes of the pieces, which end the frame
 //! ```
 
 use std::collections::VecDeque;
@@ -24,6 +24,9 @@ use crate::worth::Worth;
 
 /// Decoded frames that a worker keeps: a unit rarely begins where a frame does.
 const RECENT: usize = 4;
+
+/// A multiple of the widths of numbers.
+const PHASE: u64 = 8;
 
 /// A frame's place (pack and offset) and its contents.
 type Decoded = ((u64, u64), Arc<Vec<u8>>);
@@ -409,6 +412,11 @@ fn put_table(out: &mut Vec<u8>, pieces: &[(u64, u64)]) {
     for &(start, end) in pieces {
         put_varint(out, start);
         put_varint(out, end - start);
+    }
+    // Elements keep the phase that they have in the file, or the codec would not find them.
+    let first = pieces.first().map_or(0, |piece| piece.0);
+    while out.len() as u64 % PHASE != first % PHASE {
+        out.push(0);
     }
 }
 
