@@ -97,10 +97,10 @@ impl Memory {
         } else {
             LIFE_DENSE
         };
+        // Planning a short chunk is quick, but not beside a dense encoding of it.
         let key = match effort {
-            Effort::Fast | Effort::Balanced | Effort::Dense if raw.len() >= 32 << 10 => {
-                Key::new(hint)
-            }
+            Effort::Fast | Effort::Balanced if raw.len() >= 32 << 10 => Key::new(hint),
+            Effort::Dense if raw.len() >= 8 << 10 => Key::new(hint),
             _ => None,
         };
         let Some(key) = key else {
