@@ -16,6 +16,8 @@ const MOUNTINFO: &str = "/proc/self/mountinfo";
 pub(crate) struct Mount {
     /// `major:minor`; several mounts of one file system share it.
     pub(crate) device: String,
+    /// What of the file system is there; `/` but for bind mounts of parts.
+    pub(crate) root: PathBuf,
     pub(crate) mountpoint: PathBuf,
     pub(crate) file_system: String,
     /// For a ShaleFS mount the store.
@@ -32,6 +34,11 @@ impl Mount {
     /// Whether nothing can be written through it.
     pub(crate) fn is_read_only(&self) -> bool {
         self.options.iter().any(|option| option == "ro")
+    }
+
+    /// Whether it shows a part of its file system only.
+    pub(crate) fn is_part(&self) -> bool {
+        self.root != Path::new("/")
     }
 
     /// Whether it only stands for what is to be mounted there.
@@ -95,7 +102,8 @@ impl Mounts {
 fn parse_line(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|&b| b == b' ');
     let device = String::from_utf8(fields.nth(2)?.to_owned()).ok()?;
-    let mountpoint = unescape(fields.nth(1)?);
+    let root = unescape(fields.next()?);
+    let mountpoint = unescape(fields.next()?);
     let mount_options = fields.next()?;
     let mut fields = fields.skip_while(|&field| field != b"-").skip(1);
     let file_system = String::from_utf8(fields.next()?.to_owned()).ok()?;
@@ -104,6 +112,7 @@ fn parse_line(line: &[u8]) -> Option<Mount> {
     let options = options.iter().flat_map(|list| list.split(|&b| b == b','));
     Some(Mount {
         device,
+        root,
         mountpoint,
         file_system,
         source,
@@ -140,6 +149,7 @@ mod tests {
 28 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw
 90 28 0:51 / /mnt/a\\040b rw shared:3 master:4 - fuse.shale /data/st\\134ore\\054x rw,user_id=0
 91 90 0:52 / /mnt/a\\040b rw - tmpfs none rw
+93 28 0:51 /a\\040file /srv/part rw - fuse.shale /data/st\\134ore\\054x rw
 92 28 0:51 / /srv/copy rw - fuse.shale /data/st\\134ore\\054x rw
 not a line
 ";
@@ -149,7 +159,10 @@ not a line
         let mounts = Mounts::parse(TEXT);
         let mount = mounts.of_store(Path::new("/data/st\\ore,x")).unwrap();
         assert_eq!(mount.mountpoint, Path::new("/srv/copy"));
-        assert!(mount.is_shale());
+        assert!(mount.is_shale() && !mount.is_part());
+        let part = mounts.at(Path::new("/srv/part")).unwrap();
+        assert_eq!(part.root, Path::new("/a file"));
+        assert!(part.is_part());
     }
 
     #[test]

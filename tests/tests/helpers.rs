@@ -30,6 +30,7 @@ fn main() -> ExitCode {
         .test("a_mount_that_is_looked_at_can_be_unmounted", looked_at)
         .test("a_file_that_is_closed_soon_is_waited_for", closed_soon)
         .test("a_file_that_stays_open_keeps_the_mount", stays_open)
+        .test("umount_of_a_bind_mount_succeeds", bind_mounts)
         .test("umount_waits_for_mounts_of_ordinary_users", users)
         .test("a_table_that_cannot_be_written_is_no_obstacle", no_table)
         .run()
@@ -328,6 +329,42 @@ fn stays_open(case: &Case) -> Outcome {
     }
     drop(open);
     place.umount()?.success()?;
+    Ok(())
+}
+
+fn bind_mounts(case: &Case) -> Outcome {
+    install_helpers(case)?;
+    let place = Place::new(case, "mnt")?;
+    let (file, dir) = (case.work().join("file"), case.dir("dir")?);
+    fs::write(&file, b"below")?;
+    let bind = |from: &Path, to: &Path| {
+        let line = Cmd::new("mount").arg("--bind");
+        line.arg(from).arg(to).ok()
+    };
+    let umount = |path: &Path| -> Outcome<String> {
+        Ok(Cmd::new("umount").arg(path).run()?.success()?.stderr)
+    };
+    place.mount("memory=64M")?;
+    let daemon = place.daemon()?;
+    fs::write(place.mountpoint.join("one"), b"contents")?;
+    fs::create_dir(place.mountpoint.join("sub"))?;
+    for (name, target) in [("one", &file), ("sub", &dir)] {
+        bind(&place.mountpoint.join(name), target)?;
+        ensure_eq!(umount(target)?, "", "what umount of {name} says");
+    }
+    ensure_eq!(fs::read(&file)?, b"below", "what was below");
+    bind(&place.mountpoint, &dir)?;
+    ensure!(
+        umount(&place.mountpoint)?.contains("still mounted on"),
+        "no word that nothing was waited for"
+    );
+    ensure!(alive(daemon), "gone though it is mounted elsewhere");
+    ensure_eq!(fs::read(dir.join("one"))?, b"contents", "elsewhere");
+    bind(&dir.join("one"), &file)?;
+    Cmd::new("umount").arg(&dir).ok()?;
+    // The last one is waited for, whatever it shows.
+    ensure_eq!(umount(&file)?, "", "what the last umount says");
+    ensure!(!alive(daemon), "the last umount has not waited");
     Ok(())
 }
 

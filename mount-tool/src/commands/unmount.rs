@@ -1,7 +1,7 @@
 //! `shale unmount`
 
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use nix::unistd::geteuid;
@@ -14,6 +14,7 @@ use crate::holder::{Holder, Left};
 use crate::mount_helper;
 use crate::mountinfo::{Mount, Mounts};
 use crate::paths;
+use crate::report::printable;
 use crate::utab;
 use crate::wait::Waiting;
 
@@ -26,6 +27,22 @@ pub(crate) fn run(args: &UnmountArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Unmounts, and waits until the daemon has gone.
+pub(crate) fn unmount(mountpoint: &Path) -> Result<(), Failure> {
+    match end(mountpoint)? {
+        Ended::Durable => Ok(()),
+        Ended::Elsewhere { other, .. } => Err(Failure::new(
+            exit::BUSY,
+            format_args!(
+                "{} is unmounted, but the same file system is still mounted on {}; unmount that \
+                 too",
+                mountpoint.display(),
+                other.display()
+            ),
+        )),
+    }
+}
+
 /// Unmounts what a dead daemon has left, if that is what is there.
 fn clear(mountpoint: &Path) -> Result<(), Failure> {
     let absolute = paths::absolute(mountpoint).map_err(|e| Failure::io("find", mountpoint, &e))?;
@@ -35,18 +52,30 @@ fn clear(mountpoint: &Path) -> Result<(), Failure> {
     }
 }
 
-/// For umount(8).
+/// For umount(8), which has succeeded when the mount is gone from there, as with any file system
+/// that is also mounted elsewhere.
 pub(crate) fn run_helper(wanted: &mount_helper::Unmount) -> Result<ExitCode, Failure> {
     if wanted.lazy {
         detach(&find(&wanted.mountpoint, &Mounts::read()?)?, true)?;
-    } else {
-        unmount(&wanted.mountpoint)?;
+    } else if let Ended::Elsewhere { part: false, other } = end(&wanted.mountpoint)? {
+        eprintln!(
+            "shale: not waiting until everything is durable: the file system is still mounted on {}",
+            printable(&other.display().to_string())
+        );
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Unmounts, and waits until the daemon has gone.
-pub(crate) fn unmount(mountpoint: &Path) -> Result<(), Failure> {
+/// How a mount has ended.
+enum Ended {
+    /// The daemon has gone, and everything is durable.
+    Durable,
+    /// The daemon serves it elsewhere too; what has ended may have shown a part of it only.
+    Elsewhere { part: bool, other: PathBuf },
+}
+
+/// Unmounts, and waits until the daemon has gone if nothing else shows its file system.
+fn end(mountpoint: &Path) -> Result<Ended, Failure> {
     let mount = find(mountpoint, &Mounts::read()?)?;
     let dead = paths::is_dead_mount(&mount.mountpoint);
     let reader = Holder::reader(&mount, dead);
@@ -56,21 +85,16 @@ pub(crate) fn unmount(mountpoint: &Path) -> Result<(), Failure> {
     detach(&mount, dead)?;
     let Some(holder) = holder else {
         return if dead {
-            Ok(())
+            Ok(Ended::Durable)
         } else {
             Err(unseen(&mount, "its store cannot be read"))
         };
     };
     if let Some(other) = Mounts::read()?.showing(&mount) {
-        return Err(Failure::new(
-            exit::BUSY,
-            format_args!(
-                "{} is unmounted, but the same file system is still mounted on {}; unmount that \
-                 too",
-                mount.mountpoint.display(),
-                other.mountpoint.display()
-            ),
-        ));
+        return Ok(Ended::Elsewhere {
+            part: mount.is_part(),
+            other: other.mountpoint.clone(),
+        });
     }
     let _waiting = Waiting::for_("waiting until everything is durable".to_owned());
     let left = holder
@@ -89,7 +113,7 @@ pub(crate) fn unmount(mountpoint: &Path) -> Result<(), Failure> {
             ),
         ));
     }
-    Ok(())
+    Ok(Ended::Durable)
 }
 
 /// Where the store's path leads elsewhere by now, the mount itself tells who serves it.
