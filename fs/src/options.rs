@@ -194,9 +194,9 @@ pub struct Requested {
     pub direct_io: bool,
     /// `backing=` and what goes with it
     pub device: RequestedDevice,
-    /// `dev` or `nodev`
+    /// `dev`, `allow_dev` or `nodev`
     pub dev: Option<bool>,
-    /// `suid` or `nosuid`
+    /// `suid`, `allow_suid` or `nosuid`
     pub suid: Option<bool>,
     /// `exec` or `noexec`
     pub exec: Option<bool>,
@@ -285,9 +285,10 @@ impl Requested {
             "direct_io" => self.direct_io = true,
             // Always on: without it anybody could read everything.
             "default_permissions" => {}
-            "dev" => self.dev = Some(true),
+            // mount(8) keeps dev and suid to itself, because they are its own defaults.
+            "dev" | "allow_dev" => self.dev = Some(true),
             "nodev" => self.dev = Some(false),
-            "suid" => self.suid = Some(true),
+            "suid" | "allow_suid" => self.suid = Some(true),
             "nosuid" => self.suid = Some(false),
             "exec" => self.exec = Some(true),
             "noexec" => self.exec = Some(false),

@@ -126,7 +126,10 @@ Mount options (-o):
   allow_other      other users may use the mount (always so when root mounts)
   direct_io        do not use the page cache: faster for programs that write whole megabytes,
                    much slower for those that write a few KiB at a time
-  nodev, nosuid    the default when root mounts; dev and suid turn them off
+  nodev, nosuid    the default when root mounts
+  allow_dev, allow_suid
+                   honour device files and set-id programs; so do dev and suid, which mount(8)
+                   and fstab do not pass on
   exec, noexec, atime, noatime, relatime, sync, async, dirsync
                    as in mount(8); access times do not follow reading in any case, so
                    nodiratime, strictatime, lazytime and the like change nothing

@@ -30,6 +30,7 @@ fn main() -> ExitCode {
         .test("a_mount_that_is_looked_at_can_be_unmounted", looked_at)
         .test("a_file_that_is_closed_soon_is_waited_for", closed_soon)
         .test("a_file_that_stays_open_keeps_the_mount", stays_open)
+        .test("devices_and_set_id_programs_can_be_allowed", allowed)
         .test("umount_of_a_bind_mount_succeeds", bind_mounts)
         .test("umount_waits_for_mounts_of_ordinary_users", users)
         .test("a_table_that_cannot_be_written_is_no_obstacle", no_table)
@@ -328,6 +329,37 @@ fn stays_open(case: &Case) -> Outcome {
         ensure!(place.is_mounted()?, "{way}: not mounted any more");
     }
     drop(open);
+    place.umount()?.success()?;
+    Ok(())
+}
+
+fn allowed(case: &Case) -> Outcome {
+    install_helpers(case)?;
+    let place = Place::new(case, "mnt")?;
+    let shown = || -> Outcome<[bool; 2]> {
+        let line = Cmd::new("findmnt").args(["-n", "-o", "OPTIONS"]);
+        let options = line.arg(&place.mountpoint).ok()?;
+        let has = |name| options.trim().split(',').any(|option| option == name);
+        Ok([!has("nodev"), !has("nosuid")])
+    };
+    for (options, expected) in [
+        ("rw", [false, false]),
+        // mount(8) keeps these to itself.
+        ("dev,suid", [false, false]),
+        ("allow_dev,allow_suid", [true, true]),
+        ("nodev,allow_suid", [false, true]),
+    ] {
+        place.mount(&format!("memory=64M,{options}"))?;
+        ensure_eq!(shown()?, expected, "{options}");
+        place.umount()?.success()?;
+    }
+    let fstab = case.work().join("fstab");
+    let (store, mountpoint) = (place.store.display(), place.mountpoint.display());
+    let line = format!("{store} {mountpoint} fuse.shale allow_dev,allow_suid,memory=64M 0 0\n");
+    fs::write(&fstab, line)?;
+    let mount = Cmd::new("mount").arg("-T").arg(&fstab);
+    mount.arg(&place.mountpoint).ok()?;
+    ensure_eq!(shown()?, [true, true], "fstab");
     place.umount()?.success()?;
     Ok(())
 }

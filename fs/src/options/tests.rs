@@ -107,6 +107,13 @@ fn an_fstab_line_is_understood() {
 }
 
 #[test]
+fn words_that_mount_passes_on_allow_devices_and_set_id_programs() {
+    let of = |list| resolve(list, &ROOT).fuse_options;
+    assert_eq!(of("rw,allow_dev,allow_suid"), ["dev", "suid"]);
+    assert_eq!(of("allow_dev,allow_suid,nodev"), ["nodev", "suid"]);
+}
+
+#[test]
 fn usual_options_for_access_times_are_no_obstacle() {
     let usual = "norelatime,strictatime,nostrictatime,diratime,nodiratime,lazytime,nolazytime";
     assert_eq!(

@@ -545,8 +545,8 @@ fn mount_options(machine: &Machine, mount: &Mounted) -> Check {
     } else if !has("nodev") || !has("nosuid") {
         (
             Advice,
-            "device files and set-id programs in the mount are honoured; leave out dev and suid \
-             unless they are needed",
+            "device files and set-id programs in the mount are honoured; leave out allow_dev and \
+             allow_suid, or dev and suid, unless they are needed",
         )
     } else {
         (Ok, "nothing against them")
