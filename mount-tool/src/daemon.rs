@@ -8,7 +8,7 @@
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, BufReader, IsTerminal, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
@@ -20,11 +20,11 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::geteuid;
-use tracing_subscriber::EnvFilter;
 
 use crate::backend::{self, MountOptions, Unmounter, store_files};
 use crate::cli::MountArgs;
 use crate::failure::{Failure, mount_exit, reason};
+use crate::logging;
 use crate::notify::Notifier;
 use crate::preflight::Places;
 use crate::utab;
@@ -119,7 +119,7 @@ pub(crate) fn foreground(
         Some(log) => Some(Diverted::to(&made.log(log)?)?),
         None => None,
     };
-    start_logging("info,fuser=error");
+    logging::start("info,fuser=error");
     let result = serve(options, Manner::Foreground, || {
         made.keep();
         tracing::info!(
@@ -169,7 +169,7 @@ pub(crate) fn daemonized(
     let _ = std::env::set_current_dir("/");
     // When started through /proc/self/exe the kernel would list us as "exe".
     let _ = std::fs::write("/proc/self/comm", "shale");
-    start_logging("warn,fuser=error");
+    logging::start("warn,fuser=error");
     let mut told = false;
     let result = prepare().and_then(|options| {
         serve(&options, Manner::Daemon, || {
@@ -340,20 +340,6 @@ fn raise_open_files() {
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }
-}
-
-/// fuser warns of every mount that somebody else has unmounted, which is the usual way here.
-fn start_logging(default: &str) {
-    let filter = EnvFilter::try_from_env("SHALE_LOG").unwrap_or_else(|_| EnvFilter::new(default));
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal())
-        .with_target(false)
-        // What cannot be logged, because the device of the log is full, would be said on the same
-        // standard error with a macro that panics.
-        .log_internal_errors(false)
-        .try_init();
 }
 
 fn tell(result: Result<(), &Failure>) -> io::Result<()> {

@@ -82,6 +82,10 @@ fn main() -> ExitCode {
             "times_of_direct_and_cached_writes_are_kept",
             contents::times_of_mixed_writes,
         )
+        .test(
+            "killed_readers_are_nothing_to_log",
+            contents::killed_readers,
+        )
         .test("vectored_and_positioned_io_agree", contents::small_pieces)
         .test(
             "chunks_partly_noise_partly_constant",

@@ -580,6 +580,26 @@ pub(crate) fn times_of_mixed_writes(case: &Case) -> Outcome {
     fs.finish()
 }
 
+/// Programs are killed while the daemon works on what they asked for: for the log that is nothing.
+pub(crate) fn killed_readers(case: &Case) -> Outcome {
+    let mut fs = case.fs()?;
+    let path = fs.at("file");
+    File::create(&path)?.write_all(&Rng::new(8).bytes(48 << 20))?;
+    for pause in 0..60 {
+        let mut reader = Cmd::new("dd")
+            .args(["bs=1M", "iflag=direct", "of=/dev/null", "status=none"])
+            .arg(format!("if={}", path.display()))
+            .spawn()?;
+        std::thread::sleep(Duration::from_millis(pause % 20));
+        reader.kill()?;
+        reader.wait()?;
+    }
+    if let Some(mount) = fs.shale() {
+        ensure_eq!(mount.log_text(), "", "in the log");
+    }
+    fs.finish()
+}
+
 pub(crate) fn small_pieces(case: &Case) -> Outcome {
     let mut fs = case.fs()?;
     let path = fs.at("file");
