@@ -493,6 +493,14 @@ impl Backing for Faulty {
         Ok(())
     }
 
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        self.0.step(Step::Remove, path)?;
+        let mut shadow = self.0.shadow.lock();
+        self.0.inner.remove_dir(path)?;
+        shadow.change(Change::Remove(path.to_path_buf()));
+        Ok(())
+    }
+
     fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
         self.0.step(Step::Remove, path)?;
         let mut shadow = self.0.shadow.lock();

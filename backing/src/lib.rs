@@ -99,6 +99,12 @@ pub trait Backing: Send + Sync + std::fmt::Debug {
     /// What the operating system says.
     fn remove_file(&self, path: &Path) -> io::Result<()>;
 
+    /// Removes a directory that is empty.
+    ///
+    /// # Errors
+    /// What the operating system says, also of one with something in it.
+    fn remove_dir(&self, path: &Path) -> io::Result<()>;
+
     /// Removes a directory with everything in it; a missing one is fine.
     ///
     /// # Errors

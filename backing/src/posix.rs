@@ -135,6 +135,11 @@ impl Backing for PosixBacking {
         take_away_again(|| std::fs::remove_file(&path))
     }
 
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        let path = self.resolve(path)?;
+        take_away_again(|| std::fs::remove_dir(&path))
+    }
+
     fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
         let path = self.resolve(path)?;
         match again(|| std::fs::remove_dir_all(&path)) {

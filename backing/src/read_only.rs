@@ -41,6 +41,10 @@ impl Backing for ReadOnly {
         refuse()
     }
 
+    fn remove_dir(&self, _path: &Path) -> io::Result<()> {
+        refuse()
+    }
+
     fn remove_dir_all(&self, _path: &Path) -> io::Result<()> {
         refuse()
     }
@@ -123,6 +127,7 @@ mod tests {
             backing.open(Path::new("new"), Access::CreatePack).map(drop),
             backing.rename(path, Path::new("new")),
             backing.remove_file(path),
+            backing.remove_dir(path),
             backing.remove_dir_all(path),
             backing.create_dir_all(Path::new("new")),
             backing.sync_dir(Path::new("")),

@@ -55,6 +55,10 @@ impl Backing for Still {
         read_only()
     }
 
+    fn remove_dir(&self, _path: &Path) -> io::Result<()> {
+        read_only()
+    }
+
     fn remove_dir_all(&self, _path: &Path) -> io::Result<()> {
         read_only()
     }

@@ -10,15 +10,19 @@
 //! frame: inode 0, sequence = newest version in it, offset = what it holds:
 //!     1  commits
 //!     2  part of a dump: single keys in the form of commits
-//!     3  end of the dump: everything older is in this file
+//!     3  end of the dump: everything older is in this section
 //!     4  nothing: commits before it may be missing, until a dump follows
 //!     5  whose it is: identity of the store (16 bytes), number of the file (8 bytes), begins every
-//!        file; its sequence is a version that the files before it have, durably
+//!        section; its sequence is a version that everything before it has, durably
 //! contents: per commit a length (4 bytes, little-endian) and the commit as the journal writes it
 //! ```
-//! A dump is taken while commits go on. For each key the highest version wins, whichever part it
-//! is found in. A session that ends in order ends its catalogue before its index: from then on the
-//! catalogue has the newest version of the index, or something is wrong with it.
+//! A section is what one session or one dump writes: a session goes on with the last file, and so
+//! there is one file, and the next while a dump is being made. A dump is taken while commits go
+//! on; when it has ended, its section has everything. Within a section the highest version of a
+//! key wins, whichever part it is found in; a later section wins over an earlier one, which may
+//! hold commits that a crash has taken out of the index. A session that ends in order ends its
+//! catalogue before its index: from then on the catalogue has the newest version of the index, or
+//! something is wrong with it.
 
 mod read;
 #[cfg(test)]
@@ -30,6 +34,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use shale_backing::{Access, Backing, BackingFile};
@@ -57,6 +62,11 @@ const BUFFER_MAX: usize = 4 << 20;
 /// Log bytes after which everything is dumped anew, unless the last dump was larger.
 const DUMP_AFTER: u64 = 64 << 20;
 
+/// How long the end of a session waits for a dump that it needs.
+const MEND_TIME: Duration = Duration::from_secs(5);
+/// Files that need not be merged: one, and the next of a dump that was given up.
+const FILES: usize = 2;
+
 /// The catalogue of a store in use.
 #[derive(Debug)]
 pub(crate) struct Catalog {
@@ -79,6 +89,10 @@ struct State {
     number: u64,
     file: Option<Arc<dyn BackingFile>>,
     end: u64,
+    /// The section has begun that the next frame belongs to.
+    begun: bool,
+    /// The file could not be synced once: a dump does not go there.
+    suspect: bool,
     /// Commits not written yet.
     buffer: Vec<u8>,
     newest: Version,
@@ -87,6 +101,8 @@ struct State {
     logged: Version,
     durable: Version,
     unsynced: bool,
+    /// Files that there were when it was opened.
+    files: usize,
     /// Bytes since the last dump, and of that dump.
     since_dump: u64,
     dump: u64,
@@ -94,6 +110,8 @@ struct State {
     incomplete: bool,
     /// The log itself says so.
     admitted: bool,
+    /// A dump is being made for that reason.
+    mending: bool,
     encoder: Encoder,
 }
 
@@ -156,7 +174,7 @@ fn list(backing: &dyn Backing) -> Result<Vec<(u64, u64)>, Error> {
 }
 
 impl Catalog {
-    /// Begins a new file and follows the engine from now on.
+    /// Begins a section, in the last file where that is sound, and follows the engine from now on.
     pub(crate) fn open(
         backing: Arc<dyn Backing>,
         store_id: [u8; 16],
@@ -166,13 +184,19 @@ impl Catalog {
         make_dir(&*backing)?;
         let files = list(&*backing)?;
         let version = engine.version();
+        let survey = read::survey(&*backing, store_id, &files)?;
         // After a crash the index may have less than the catalogue, under the same versions.
-        let lacking = !recovery.closed || read::is_lacking(&*backing, store_id, &files, version)?;
+        let lacking = !recovery.closed || survey.lacking || survey.newest != version;
         let number = files.last().map_or(0, |(number, _)| *number);
         let shared = Arc::new(Shared::new(backing, store_id, number + 1, version));
         {
             let mut state = shared.state.lock();
             state.since_dump = files.iter().map(|(_, len)| len).sum();
+            // With an index that is new, the catalogue of a lost one is all that is left of it.
+            state.files = if version == 0 { 0 } else { files.len() };
+            if let Some(end) = survey.end {
+                shared.go_on(&mut state, number, end);
+            }
             if version == 0 {
                 shared.write(&mut state, DUMP_END, &[])?;
             } else if lacking {
@@ -202,7 +226,9 @@ impl Catalog {
         self.shared.sync()?;
         let due = {
             let state = self.shared.state.lock();
-            state.incomplete || state.since_dump > DUMP_AFTER.max(2 * state.dump)
+            state.incomplete
+                || state.files > FILES
+                || state.since_dump > DUMP_AFTER.max(2 * state.dump)
         };
         let mut dumper = self.dumper.lock();
         if due
@@ -228,8 +254,10 @@ impl Catalog {
         Ok(())
     }
 
-    /// Ends the log durably. A dump that is running is given up.
+    /// Ends the log durably. A dump that is running is given up, unless something is missing without
+    /// it and it does not take long: after a crash, sessions that are short would never have one.
     pub(crate) fn close(&self) -> Result<(), Error> {
+        self.mend(MEND_TIME);
         self.shared.stop.store(true, Ordering::SeqCst);
         if let Some(thread) = self.dumper.lock().take() {
             let _ = thread.join();
@@ -240,6 +268,26 @@ impl Catalog {
             self.shared.admit(&mut state)?;
         }
         self.shared.sync()
+    }
+
+    /// Waits for the dump that makes the log whole again, if that is needed.
+    fn mend(&self, limit: Duration) {
+        let lacking = || {
+            let state = self.shared.state.lock();
+            state.incomplete || state.mending
+        };
+        // Whoever ends the log meets the error.
+        if !lacking() || self.maintain().is_err() {
+            return;
+        }
+        let running = || {
+            let dumper = self.dumper.lock();
+            dumper.as_ref().is_some_and(|thread| !thread.is_finished())
+        };
+        let begun = Instant::now();
+        while lacking() && running() && begun.elapsed() < limit {
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 }
 
@@ -260,15 +308,19 @@ impl Shared {
             number,
             file: None,
             end: 0,
+            begun: false,
+            suspect: false,
             buffer: Vec::new(),
             newest: version,
             logged: version,
             durable: version,
             unsynced: false,
+            files: 0,
             since_dump: 0,
             dump: 0,
             incomplete: false,
             admitted: false,
+            mending: false,
             encoder: Encoder::new(),
         };
         Self {
@@ -318,7 +370,23 @@ impl Shared {
         written
     }
 
-    /// Appends a frame; the first one of a file says whose it is.
+    /// Goes on with a file that is there, after its last good frame. What a crash has left behind
+    /// that would seem to belong to what is written next.
+    fn go_on(&self, state: &mut State, number: u64, end: u64) {
+        let opened = self.backing.open(&path(number), Access::Write);
+        let cut = opened.and_then(|file| {
+            if file.len()? > end {
+                file.set_len(end)?;
+            }
+            Ok(file)
+        });
+        // Where that is not possible a new file is begun.
+        if let Ok(file) = cut {
+            (state.number, state.file, state.end) = (number, Some(file), end);
+        }
+    }
+
+    /// Appends a frame; the first one of a section says whose it is.
     fn write(&self, state: &mut State, holds: u64, raw: &[u8]) -> Result<(), Error> {
         if state.file.is_none() {
             let path = path(state.number);
@@ -332,12 +400,13 @@ impl Shared {
                 return Err(Error::io("sync", dir())(e));
             }
             state.file = Some(file);
-            state.end = 0;
+            (state.end, state.begun, state.suspect) = (0, false, false);
         }
-        if state.end == 0 {
+        if !state.begun {
             let identity = read::encode_identity(self.store_id, state.number);
             let durable = state.durable;
             self.append(state, IDENTITY, durable, &identity)?;
+            state.begun = true;
         }
         let newest = state.newest;
         self.append(state, holds, newest, raw)
@@ -384,6 +453,7 @@ impl Shared {
         let mut state = self.state.lock();
         if let Err(e) = synced {
             state.lose();
+            state.suspect = true;
             return Err(Error::io("sync", path(state.number))(e));
         }
         if !state.incomplete {
@@ -392,8 +462,10 @@ impl Shared {
         Ok(())
     }
 
-    /// Writes everything into a new file and deletes the older ones.
+    /// Writes everything into a new file and deletes the older ones. Where there are older ones, a
+    /// dump was given up before: then the last file is the new one.
     fn dump(&self, engine: &Embedded) -> Result<(), Error> {
+        let files = list(&*self.backing)?.len();
         let (number, before, whole, old) = {
             let mut state = self.state.lock();
             // What cannot be written to the old file is in the dump anyway, but until that is
@@ -402,11 +474,16 @@ impl Shared {
                 state.buffer.clear();
                 state.lose();
             }
-            state.number += 1;
-            let old = state.file.take();
+            let mut old = None;
+            if state.file.is_none() || state.suspect || files < FILES {
+                state.number += 1;
+                old = state.file.take();
+            }
+            state.begun = false;
             state.admitted = false;
             self.admit(&mut state)?;
             let whole = !std::mem::take(&mut state.incomplete);
+            state.mending = !whole;
             let before = std::mem::take(&mut state.since_dump);
             (state.number, before, whole, old)
         };
@@ -415,14 +492,17 @@ impl Shared {
         }
         let dumped = self.dump_pairs(engine);
         let mut state = self.state.lock();
-        if let Err(e) = dumped {
-            // The files before are still there; the next dump is due as soon as this one was.
+        let ended = dumped.and_then(|()| self.write(&mut state, DUMP_END, &[]));
+        state.mending = false;
+        if let Err(e) = ended {
+            // What was before is still there; the next dump is due as soon as this one was.
             state.since_dump += before;
             state.incomplete |= !whole;
             return Err(e);
         }
-        self.write(&mut state, DUMP_END, &[])?;
         state.dump = std::mem::take(&mut state.since_dump);
+        // What cannot be deleted now is merged once more by the next session, not by this one.
+        state.files = 1;
         drop(state);
         self.sync()?;
         for (old, _) in list(&*self.backing)?

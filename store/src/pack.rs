@@ -317,11 +317,23 @@ impl Packs {
             Err(e) if e.kind() != ErrorKind::NotFound => return Err(Error::io("delete", path)(e)),
             _ => {}
         }
+        let session = PackId(pack).session();
+        if session != self.writer.session {
+            // Its session has ended: with the last pack the directory goes.
+            let _ = self.backing.remove_dir(&PackId::session_dir(session));
+        }
         // Not before: somebody who looks for frames that have moved could open it again.
         self.files.lock().remove(pack);
         self.live.lock().remove(&pack);
         self.lengths.lock().remove(&pack);
         Ok(())
+    }
+
+    /// Takes the directory of this session away if there is no pack in it. Nothing is appended any
+    /// more.
+    pub(crate) fn leave(&self) {
+        let dir = PackId::session_dir(self.writer.session);
+        remove_empty_sessions(&*self.backing, &[dir]);
     }
 
     /// Registers a pack that holds nothing alive, to be deleted like others.
@@ -361,21 +373,50 @@ pub(crate) fn seal_bytes(capacity: u64) -> u64 {
 
 /// Pack files in a store, with their lengths.
 pub(crate) fn list(backing: &dyn Backing) -> Result<Vec<(u64, u64)>, Error> {
+    Ok(list_sessions(backing)?.packs)
+}
+
+/// Removes the directories of sessions that have no pack.
+pub(crate) fn remove_empty_sessions(backing: &dyn Backing, empty: &[PathBuf]) {
+    for dir in empty {
+        // It is in nobody's way.
+        let _ = backing.remove_dir(dir);
+    }
+}
+
+/// What the sessions of a store have left.
+#[derive(Debug, Default)]
+pub(crate) struct Sessions {
+    /// Packs with their lengths, in order.
+    pub(crate) packs: Vec<(u64, u64)>,
+    /// Directories without any file.
+    pub(crate) empty: Vec<PathBuf>,
+}
+
+/// Looks into the directories of all sessions.
+pub(crate) fn list_sessions(backing: &dyn Backing) -> Result<Sessions, Error> {
     let list = |path: &Path| backing.list(path).map_err(Error::io("list", path));
-    let mut packs = Vec::new();
+    let Sessions {
+        mut packs,
+        mut empty,
+    } = Sessions::default();
     for entry in list(Path::new(DIR))? {
         let Some(session) = PackId::session_of(&entry.name).filter(|_| entry.is_dir) else {
             continue;
         };
         let dir: PathBuf = Path::new(DIR).join(&entry.name);
-        for file in list(&dir)? {
+        let files = list(&dir)?;
+        for file in &files {
             if let Some(id) = PackId::parse(session, &file.name).filter(|_| !file.is_dir) {
                 packs.push((id.0, file.len));
             }
         }
+        if files.is_empty() {
+            empty.push(dir);
+        }
     }
     packs.sort_unstable();
-    Ok(packs)
+    Ok(Sessions { packs, empty })
 }
 
 impl OpenFiles {

@@ -21,7 +21,7 @@ use crate::file::File;
 use crate::files::Files;
 use crate::frames::Frames;
 use crate::lock::{SharedLock, StoreLock};
-use crate::pack::{PackId, Packs};
+use crate::pack::{PackId, Packs, Sessions};
 use crate::pipeline::Job;
 use crate::reserve::Reserve;
 use crate::settle::Lanes;
@@ -144,7 +144,10 @@ impl Store {
         options: &StoreOptions,
         catalog: Option<Catalog>,
     ) -> Result<Self, Error> {
-        let on_disk = pack::list(&*backing)?;
+        let Sessions {
+            packs: on_disk,
+            empty,
+        } = pack::list_sessions(&*backing)?;
         let newest = on_disk
             .iter()
             .map(|&(id, _)| PackId(id).session())
@@ -152,6 +155,7 @@ impl Store {
             .unwrap_or(0);
         let known = Namespace::last_session(&*kv)?;
         let namespace = Namespace::open(kv, newest + 1, options.owner)?;
+        pack::remove_empty_sessions(&*backing, &empty);
         let (inner, queues) = Found {
             backing,
             namespace,
@@ -314,6 +318,7 @@ impl Store {
         for (pack, error) in self.inner.frames.packs.sync() {
             tracing::warn!("pack {pack:x} could not be sealed: {error}");
         }
+        self.inner.frames.packs.leave();
         reach(Stage::ShutDownSealed);
         if let Err(e) = self.inner.note_sealed() {
             tracing::warn!("the index does not know which packs are sealed: {e}");

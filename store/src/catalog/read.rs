@@ -7,7 +7,7 @@ use shale_codec::{Decoder, FrameHeader};
 use shale_index::engine::journal::decode_commit;
 use shale_index::kv::{Version, Versioned};
 
-use super::{DUMP_END, IDENTITY, LACKING, UNSYNCED, list, path};
+use super::{DUMP, DUMP_END, IDENTITY, LACKING, UNSYNCED, list, path};
 use crate::Error;
 use crate::pack::{Scanned, scan_from};
 
@@ -50,53 +50,71 @@ fn read_frame(file: &dyn BackingFile, at: u64, len: u32) -> Option<Vec<u8>> {
     Some(raw)
 }
 
-/// Whether a catalogue has to be renewed: something in it is damaged, missing or foreign, as far
-/// as the headers of its frames and its end tell.
-pub(super) fn is_lacking(
+/// What a look at a catalogue finds, as far as the headers of its frames and its end tell.
+#[derive(Debug)]
+pub(super) struct Survey {
+    /// It has to be renewed: something in it is damaged, missing or foreign.
+    pub(super) lacking: bool,
+    /// The newest version in it.
+    pub(super) newest: Version,
+    /// Where the last good frame of the last file ends, if that file can be gone on with.
+    pub(super) end: Option<u64>,
+}
+
+/// Looks at a catalogue.
+pub(super) fn survey(
     backing: &dyn Backing,
     store_id: [u8; 16],
     files: &[(u64, u64)],
-    version: Version,
-) -> Result<bool, Error> {
+) -> Result<Survey, Error> {
     let last = files.last().map(|&(number, _)| number);
-    let mut newest = 0;
-    let mut lacking = true;
+    let mut survey = Survey {
+        lacking: true,
+        newest: 0,
+        end: None,
+    };
     for &(number, len) in files {
         let path = path(number);
         let file = backing
             .open(&path, Access::Read)
             .map_err(Error::io("open", &path))?;
-        let mut own = false;
+        let mut frames = Vec::new();
         let mut gap = false;
-        let mut fresh = Vec::new();
         scan_from(&*file, 0, |found| match found {
-            Scanned::Frame { at, header } => {
-                let sequence = header.meta.sequence;
-                if header.meta.offset == IDENTITY {
-                    let raw = read_frame(&*file, at, header.frame_len).unwrap_or_default();
-                    own = matches!(owner(&raw, store_id, number), Owner::Own);
-                    lacking |= newest < sequence;
-                    return;
-                }
-                if last == Some(number) && at + UNSYNCED >= len {
-                    fresh.push((at, header.frame_len));
-                }
-                newest = newest.max(sequence);
-                match header.meta.offset {
-                    DUMP_END => lacking = false,
-                    LACKING => lacking = true,
-                    _ => {}
-                }
-            }
+            Scanned::Frame { at, header } => frames.push((at, header)),
             Scanned::Gap { .. } => gap = true,
         })
         .map_err(Error::io("read", &path))?;
-        let whole = fresh
-            .iter()
-            .all(|&(at, len)| read_frame(&*file, at, len).is_some());
-        lacking |= gap || !own || !whole;
+        let mut own = frames
+            .first()
+            .is_some_and(|(_, header)| header.meta.offset == IDENTITY);
+        let mut whole = true;
+        let mut end = 0;
+        for (at, header) in frames {
+            let sequence = header.meta.sequence;
+            let holds = header.meta.offset;
+            let fresh = last == Some(number) && at + UNSYNCED >= len;
+            if holds == IDENTITY {
+                let raw = read_frame(&*file, at, header.frame_len).unwrap_or_default();
+                own &= matches!(owner(&raw, store_id, number), Owner::Own);
+                survey.lacking |= survey.newest < sequence;
+            } else if fresh && read_frame(&*file, at, header.frame_len).is_none() {
+                whole = false;
+                continue;
+            } else {
+                survey.newest = survey.newest.max(sequence);
+                match holds {
+                    DUMP_END => survey.lacking = false,
+                    LACKING => survey.lacking = true,
+                    _ => {}
+                }
+            }
+            end = at + u64::from(header.frame_len);
+        }
+        survey.lacking |= gap || !own || !whole;
+        survey.end = own.then_some(end);
     }
-    Ok(lacking || newest != version)
+    Ok(survey)
 }
 
 /// What is known about a catalogue before it is read.
@@ -123,7 +141,15 @@ pub(crate) struct Recovered {
     pub(crate) torn: Vec<String>,
 }
 
-type Slots = BTreeMap<Vec<u8>, (Version, Option<Versioned>)>;
+/// The last section that a key was found in, with its version and value there.
+#[derive(Debug)]
+struct Slot {
+    section: u64,
+    version: Version,
+    value: Option<Versioned>,
+}
+
+type Slots = BTreeMap<Vec<u8>, Slot>;
 
 /// Something that could not be read, and what can be read around it.
 struct Hole {
@@ -146,6 +172,16 @@ impl Hole {
     }
 }
 
+/// The section that is being read.
+#[derive(Clone, Copy, Debug, Default)]
+struct Section {
+    number: u64,
+    /// There is a dump in it.
+    dump: bool,
+    /// A part of it could not be read.
+    hole: bool,
+}
+
 struct Reading {
     expected: Expected,
     recovered: Recovered,
@@ -153,7 +189,8 @@ struct Reading {
     newest: Version,
     /// The number of the file that is being read.
     inside: u64,
-    /// How much was damaged and torn in the files before that one.
+    section: Section,
+    /// How much was damaged and torn in the sections before this one.
     older: (usize, usize),
     /// Holes of which it is not known yet whether a crash explains them.
     holes: Vec<Hole>,
@@ -174,6 +211,7 @@ pub(crate) fn recover(backing: &dyn Backing, expected: Expected) -> Result<Recov
         slots: BTreeMap::new(),
         newest: 0,
         inside: 0,
+        section: Section::default(),
         older: (0, 0),
         holes: Vec::new(),
         misplaced: Vec::new(),
@@ -214,14 +252,16 @@ impl Reading {
                 }
             }
             let raw = read_frame(&*file, at, header.frame_len);
-            if index == 0 && header.meta.offset == IDENTITY {
+            if header.meta.offset == IDENTITY {
                 let name = name.to_string();
                 match raw.map(|raw| owner(&raw, self.expected.store_id, number)) {
                     Some(Owner::Own) => self.continues(&name, sequence),
                     Some(Owner::Foreign) => {
                         let what = format!("{name} belongs to another store");
                         self.misplaced.push(what);
-                        return Ok(());
+                        if index == 0 {
+                            return Ok(());
+                        }
                     }
                     Some(Owner::Misplaced(says)) => {
                         self.continues(&name, sequence);
@@ -239,7 +279,8 @@ impl Reading {
                 let what = format!("{name} does not say which store it belongs to");
                 self.misplaced.push(what);
             }
-            if raw.is_some_and(|raw| replay(&raw, &mut self.slots)) {
+            let section = self.section.number;
+            if raw.is_some_and(|raw| replay(&raw, section, &mut self.slots)) {
                 self.take(&header);
             } else {
                 let late = at + UNSYNCED >= whole;
@@ -250,6 +291,7 @@ impl Reading {
     }
 
     fn hole(&mut self, what: String, late: bool) {
+        self.section.hole = true;
         self.holes.push(Hole {
             what,
             inside: self.inside,
@@ -259,7 +301,7 @@ impl Reading {
         });
     }
 
-    /// A file begins that says what the files before it have.
+    /// A section begins that says what everything before it has.
     fn continues(&mut self, name: &str, durable: Version) {
         self.judge(durable);
         if self.newest < durable {
@@ -271,8 +313,16 @@ impl Reading {
         self.begin();
     }
 
-    /// What has been found so far is wrong before the file that is being read.
     fn begin(&mut self) {
+        self.section = Section {
+            number: self.section.number + 1,
+            ..Section::default()
+        };
+        self.set_apart();
+    }
+
+    /// What has been found so far is wrong before what is read next.
+    fn set_apart(&mut self) {
         self.older = (self.recovered.damaged.len(), self.recovered.torn.len());
     }
 
@@ -290,8 +340,13 @@ impl Reading {
     fn take(&mut self, header: &FrameHeader) {
         self.newest = self.newest.max(header.meta.sequence);
         match header.meta.offset {
+            DUMP => self.section.dump = true,
             DUMP_END => {
-                // Whatever the files before are like, this one has everything.
+                // Whatever was before, this section has everything.
+                let Section { number, dump, hole } = self.section;
+                if dump && !hole {
+                    self.slots.retain(|_, slot| slot.section == number);
+                }
                 let (damaged, torn) = self.older;
                 self.recovered.damaged.drain(..damaged);
                 self.recovered.torn.drain(..torn);
@@ -306,7 +361,7 @@ impl Reading {
                 let holes = self.holes.drain(..);
                 recovered.torn.extend(holes.map(|hole| hole.what));
                 self.admitted = true;
-                self.begin();
+                self.set_apart();
             }
             _ => {}
         }
@@ -338,13 +393,13 @@ impl Reading {
         recovered.pairs = self
             .slots
             .into_iter()
-            .filter_map(|(key, (_, value))| Some((key, value?)))
+            .filter_map(|(key, slot)| Some((key, slot.value?)))
             .collect();
         recovered
     }
 }
 
-fn replay(mut raw: &[u8], slots: &mut Slots) -> bool {
+fn replay(mut raw: &[u8], section: u64, slots: &mut Slots) -> bool {
     while let Some((len, rest)) = raw.split_first_chunk::<4>() {
         let Some((bytes, rest)) = rest.split_at_checked(u32::from_le_bytes(*len) as usize) else {
             return false;
@@ -355,9 +410,15 @@ fn replay(mut raw: &[u8], slots: &mut Slots) -> bool {
         for change in commit.changes {
             // Keys under a lease went with the process that held it.
             let value = change.value.filter(|_| !change.leased);
-            let slot = slots.entry(change.key).or_insert((0, None));
-            if commit.version >= slot.0 {
-                *slot = (commit.version, value);
+            let found = Slot {
+                section,
+                version: commit.version,
+                value,
+            };
+            match slots.get_mut(&change.key) {
+                Some(slot) if (slot.section, slot.version) > (section, commit.version) => {}
+                Some(slot) => *slot = found,
+                None => drop(slots.insert(change.key, found)),
             }
         }
         raw = rest;

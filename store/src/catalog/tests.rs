@@ -115,12 +115,205 @@ fn a_catalogue_is_durable_in_a_store_without_a_pack() {
 }
 
 #[test]
-fn sessions_that_end_in_order_need_no_dump() {
+fn sessions_that_end_in_order_need_no_dump_and_go_on_with_one_file() {
     let dir = tempfile::tempdir().unwrap();
-    for (count, name) in ["a", "b", "c"].iter().enumerate() {
+    let mut len = 0;
+    for name in ["a", "b", "c"] {
         session(dir.path(), name);
-        assert_eq!(files(dir.path()).len(), count + 1);
+        let files = files(dir.path());
+        assert_eq!(files, [dir.path().join(path(1))]);
+        let grown = fs::metadata(&files[0]).unwrap().len();
+        assert!(grown > len);
+        len = grown;
     }
+    assert_eq!(problems(dir.path(), false), Vec::<String>::new());
+}
+
+/// Where the sections of a file begin.
+fn sections(file: &Path) -> Vec<(u64, FrameMeta)> {
+    let file = PosixBacking::new(file.parent().unwrap())
+        .open(Path::new(file.file_name().unwrap()), Access::Read)
+        .unwrap();
+    let mut found = Vec::new();
+    crate::pack::scan_from(&*file, 0, |piece| {
+        if let crate::pack::Scanned::Frame { at, header } = piece
+            && header.meta.offset == IDENTITY
+        {
+            found.push((at, header.meta));
+        }
+    })
+    .unwrap();
+    found
+}
+
+/// Every section in a file of its own, as before sessions went on with the last one.
+fn split(store: &Path) {
+    let [file] = &files(store)[..] else {
+        panic!("several files")
+    };
+    let superblock = crate::superblock::Superblock::read(&PosixBacking::new(store));
+    let store_id = superblock.unwrap().unwrap().id;
+    let whole = fs::read(file).unwrap();
+    let sections = sections(file);
+    let ends = sections.iter().skip(1).map(|(at, _)| *at as usize);
+    for (number, ((at, meta), end)) in sections.iter().zip(ends.chain([whole.len()])).enumerate() {
+        let (at, number) = (*at as usize, number as u64 + 1);
+        let begins = shale_codec::parse_header(&whole[at..]).unwrap().frame_len as usize;
+        let mut bytes = Vec::new();
+        let identity = read::encode_identity(store_id, number);
+        Encoder::new()
+            .encode(meta, &Hint::Unknown, Effort::Zstd(1), &identity, &mut bytes)
+            .unwrap();
+        bytes.extend_from_slice(&whole[at + begins..end]);
+        fs::write(store.join(path(number)), bytes).unwrap();
+    }
+}
+
+#[test]
+fn many_files_of_earlier_sessions_are_merged() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["a", "b", "c", "d"] {
+        session(dir.path(), name);
+    }
+    split(dir.path());
+    assert_eq!(files(dir.path()).len(), 4);
+    assert_eq!(problems(dir.path(), false), Vec::<String>::new());
+    let store = Store::open(dir.path(), &options()).unwrap();
+    create(store.namespace(), "e");
+    while files(dir.path()).len() > 1 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    store.shut_down().unwrap();
+    drop(store);
+    assert_eq!(files(dir.path()).len(), 1);
+    assert_eq!(problems(dir.path(), false), Vec::<String>::new());
+    assert_eq!(catalogued(dir.path()), indexed(dir.path()));
+}
+
+type Pairs = std::collections::BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// What the catalogue of a store that was closed in order says, which is all.
+fn catalogued(store: &Path) -> Pairs {
+    let backing = PosixBacking::new(store);
+    let expected = Expected {
+        store_id: crate::superblock::Superblock::read(&backing)
+            .unwrap()
+            .unwrap()
+            .id,
+        version: None,
+    };
+    let recovered = recover(&backing, expected).unwrap();
+    assert!(recovered.complete);
+    assert_eq!(recovered.damaged, Vec::<String>::new());
+    let pairs = recovered.pairs.into_iter();
+    pairs
+        .map(|(key, value)| (key, value.value.to_vec()))
+        .collect()
+}
+
+/// What the index says.
+fn indexed(store: &Path) -> Pairs {
+    let options = shale_index::engine::Options {
+        read_only: true,
+        ..shale_index::engine::Options::default()
+    };
+    let backing = Arc::new(PosixBacking::new(store));
+    let (engine, _) = Embedded::open(backing, options).unwrap();
+    let mut pairs = Pairs::new();
+    engine
+        .dump(&mut |key, value| {
+            pairs.insert(key.to_vec(), value.value.to_vec());
+            Ok(())
+        })
+        .unwrap();
+    pairs
+}
+
+#[test]
+fn a_dump_that_is_given_up_again_and_again_leaves_one_file_more() {
+    let dir = tempfile::tempdir().unwrap();
+    session(dir.path(), "a");
+    for name in ["b", "c", "d"] {
+        let store = Store::open(dir.path(), &options()).unwrap();
+        create(store.namespace(), name);
+        let catalog = store.inner.catalog.as_ref().unwrap();
+        catalog.shared.stop.store(true, Ordering::SeqCst);
+        for _ in 0..3 {
+            assert!(catalog.shared.dump(&catalog.engine).is_err());
+        }
+        store.shut_down().unwrap();
+        drop(store);
+        assert_eq!(files(dir.path()).len(), 2);
+        assert_eq!(problems(dir.path(), false), Vec::<String>::new());
+        assert_eq!(catalogued(dir.path()), indexed(dir.path()));
+    }
+    let store = Store::open(dir.path(), &options()).unwrap();
+    let catalog = store.inner.catalog.as_ref().unwrap();
+    catalog.shared.dump(&catalog.engine).unwrap();
+    store.shut_down().unwrap();
+    drop(store);
+    assert_eq!(files(dir.path()).len(), 1);
+    assert_eq!(catalogued(dir.path()), indexed(dir.path()));
+}
+
+/// The index has lost a commit that the catalogue has, and the other way round; under the same
+/// version there is another commit by now.
+#[test]
+fn what_a_crash_took_from_either_does_not_come_back() {
+    use shale_backing::faults::copy_dir;
+    let cases = ["index", "packs/catalog"].map(|lost| [(lost, false), (lost, true)]);
+    for (lost, given_up) in cases.into_iter().flatten() {
+        let work = tempfile::tempdir().unwrap();
+        let (live, older) = (work.path().join("live"), work.path().join("older"));
+        fs::create_dir(&live).unwrap();
+        let store = Store::open(&live, &options()).unwrap();
+        if given_up {
+            // The next dump goes on with the file of this one.
+            let catalog = store.inner.catalog.as_ref().unwrap();
+            catalog.shared.stop.store(true, Ordering::SeqCst);
+            assert!(catalog.shared.dump(&catalog.engine).is_err());
+            catalog.shared.stop.store(false, Ordering::SeqCst);
+        }
+        create(store.namespace(), "a");
+        store.sync_metadata().unwrap();
+        copy_dir(&live.join(lost), &older).unwrap();
+        create(store.namespace(), "b");
+        store.namespace().unlink(ROOT, b"a").unwrap();
+        store.sync_metadata().unwrap();
+        let after = work.path().join("after");
+        copy_dir(&live, &after).unwrap();
+        store.shut_down().unwrap();
+        fs::remove_dir_all(after.join(lost)).unwrap();
+        copy_dir(&older, &after.join(lost)).unwrap();
+        session(&after, "c");
+        assert_eq!(files(&after).len(), 1, "{lost}");
+        assert_eq!(catalogued(&after), indexed(&after), "{lost}");
+        assert_eq!(problems(&after, false), Vec::<String>::new(), "{lost}");
+    }
+}
+
+/// The file is as it was at the end of an earlier session, or damaged in one.
+#[test]
+fn damage_to_any_session_of_a_file_is_noticed() {
+    let dir = tempfile::tempdir().unwrap();
+    for name in ["a", "b", "c"] {
+        session(dir.path(), name);
+    }
+    let file = &files(dir.path())[0];
+    let whole = fs::read(file).unwrap();
+    let sections = sections(file);
+    assert_eq!(sections.len(), 3);
+    for (at, _) in sections.iter().skip(1) {
+        fs::write(file, &whole[..*at as usize]).unwrap();
+        assert!(!problems(dir.path(), false).is_empty(), "older: {at}");
+    }
+    for at in (0..whole.len()).step_by(7) {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 0x10;
+        fs::write(file, &bytes).unwrap();
+        assert!(!problems(dir.path(), false).is_empty(), "byte {at}");
+    }
+    fs::write(file, &whole).unwrap();
     assert_eq!(problems(dir.path(), false), Vec::<String>::new());
 }
 
@@ -130,6 +323,7 @@ fn a_file_that_is_missing_or_older_is_noticed_wherever_it_is() {
     for name in ["a", "b", "c"] {
         session(dir.path(), name);
     }
+    split(dir.path());
     for file in files(dir.path()) {
         let whole = fs::read(&file).unwrap();
         let header = shale_codec::parse_header(&whole).unwrap();

@@ -53,7 +53,7 @@ pub(super) struct Placed {
 pub(super) struct Writer {
     backing: Arc<dyn Backing>,
     store_id: [u8; 16],
-    session: u64,
+    pub(super) session: u64,
     pub(super) seal_bytes: u64,
     state: Mutex<State>,
     /// Signalled when the last append to a pack that is to be sealed has ended.

@@ -341,6 +341,10 @@ impl Backing for OnCrowded {
         self.0.inner.remove_file(path)
     }
 
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        self.0.inner.remove_dir(path)
+    }
+
     fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
         self.0.inner.remove_dir_all(path)
     }

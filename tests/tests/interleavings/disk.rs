@@ -170,8 +170,18 @@ impl Backing for Disk {
         removed.map(drop).ok_or_else(missing)
     }
 
+    fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        let inside = |found: &Path| found.parent() == Some(path);
+        if state.files.keys().any(|file| inside(file)) {
+            return Err(io::ErrorKind::DirectoryNotEmpty.into());
+        }
+        state.dirs.remove(path);
+        Ok(())
+    }
+
     fn remove_dir_all(&self, _path: &Path) -> io::Result<()> {
-        unreachable!("directories stay")
+        unreachable!("directories with something in them stay")
     }
 
     fn create_dir_all(&self, path: &Path) -> io::Result<()> {

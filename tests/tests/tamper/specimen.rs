@@ -116,18 +116,6 @@ fn settle(store: &Store, name: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Waits until the catalogue is whole again: [`snapshot`] has gone past it.
-fn renewed(dir: &Path) -> Result<(), Error> {
-    for _ in 0..2400 {
-        let files = std::fs::read_dir(dir.join("packs/catalog"));
-        if files.is_ok_and(|files| files.count() == 1) {
-            return Ok(());
-        }
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
-    Err(Error::Refused(libc::ETIMEDOUT))
-}
-
 impl Specimen {
     pub(crate) fn new(dir: &Path) -> Outcome<Self> {
         let specimen = Self {
@@ -165,8 +153,8 @@ impl Specimen {
             let file = store.file(inode.ino)?;
             store.truncate(&file, 0)?;
             store.close(file);
-            put(store, "changed", &contents["changed"])?;
-            renewed(now)
+            // The end of the session makes the catalogue whole: `snapshot` has gone past it.
+            put(store, "changed", &contents["changed"])
         })?;
         let whole = read(now, contents)?;
         ensure!(
