@@ -92,6 +92,7 @@ impl Fs {
         let layout = shale_layout::parse(&source, &PATIENT);
         let governor = Governor {
             control: &self.settling,
+            ino: file.ino(),
             rate: how.rate,
             patient: request.is_none(),
             seen: Mutex::new((Instant::now(), self.settling.traffic())),
@@ -132,6 +133,7 @@ impl ReadAt for Source<'_> {
 /// Lets programs go first and keeps to the rate.
 struct Governor<'a> {
     control: &'a Control,
+    ino: u64,
     rate: u64,
     /// Wait for programs to be quiet.
     patient: bool,
@@ -145,19 +147,19 @@ impl Governor<'_> {
         let due = self.control.schedule(bytes, self.rate);
         loop {
             let wait = due.saturating_duration_since(Instant::now());
-            if wait.is_zero() || self.control.is_stopped() {
+            if wait.is_zero() || self.control.is_over(self.ino) {
                 break;
             }
             std::thread::sleep(wait.min(LOOK));
         }
         let begun = Instant::now();
         while self.patient && self.is_busy() && begun.elapsed() < MAX_PAUSE {
-            if self.control.is_stopped() {
+            if self.control.is_over(self.ino) {
                 return false;
             }
             std::thread::sleep(LOOK);
         }
-        !self.control.is_stopped()
+        !self.control.is_over(self.ino)
     }
 
     /// Whether programs have moved a lot since the last look.

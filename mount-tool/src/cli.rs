@@ -216,12 +216,14 @@ pub(crate) struct UnmountArgs {
 const SETTLE_HELP: &str = "\
 Exit status:
   0 done, 64 wrong usage, 66 not in a ShaleFS mount, 74 I/O error or some
-  files could not be settled, 75 files are being written, 77 no permission
+  files could not be settled, 75 files are being written or were cancelled,
+  77 no permission, 130 interrupted; what was asked for goes on
 
 Examples:
   shale settle --wait ~/data/run1
   shale settle ~/data/run1/history.nc
-  shale settle --rewrite ~/data/run1     after 'shale policy set codec=zstd:9 ~/data/run1'";
+  shale settle --rewrite ~/data/run1     after 'shale policy set codec=zstd:9 ~/data/run1'
+  shale settle --cancel ~/data           what was asked for and is not done";
 
 #[derive(Args, Debug)]
 #[command(after_help = SETTLE_HELP)]
@@ -232,11 +234,14 @@ pub(crate) struct SettleArgs {
     /// Encode everything again by the policy that holds now, chunk size included; waits
     #[arg(long)]
     pub(crate) rewrite: bool,
+    /// Cancel what was asked for at or below PATH (default: here) and is not done yet
+    #[arg(long, conflicts_with_all = ["wait", "rewrite"])]
+    pub(crate) cancel: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
     /// Files and directories in a ShaleFS mount
-    #[arg(required = true, value_name = "PATH")]
+    #[arg(required_unless_present = "cancel", value_name = "PATH")]
     pub(crate) paths: Vec<PathBuf>,
 }
 

@@ -1,6 +1,5 @@
 //! What `shale demo` writes and where.
 
-pub(crate) mod interrupt;
 pub(crate) mod netcdf;
 pub(crate) mod noise;
 pub(crate) mod scratch;

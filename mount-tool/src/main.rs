@@ -15,6 +15,7 @@ mod doctor;
 mod export;
 mod failure;
 mod holder;
+mod interrupt;
 mod logging;
 mod mount_helper;
 mod mountinfo;

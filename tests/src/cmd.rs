@@ -218,7 +218,7 @@ fn slurp(file: &mut File) -> Outcome<Vec<u8>> {
 }
 
 /// Waits for a child that leads a process group; kills the group at the limit.
-pub(crate) fn wait(child: &mut Child, limit: Duration) -> Outcome<Option<ExitStatus>> {
+pub fn wait(child: &mut Child, limit: Duration) -> Outcome<Option<ExitStatus>> {
     let begun = Instant::now();
     let mut pause = Duration::from_millis(1);
     loop {

@@ -50,7 +50,7 @@ pub mod versioned;
 pub use attributes::{report, stored, wait_for};
 pub use case::{Case, Fs, note, on_ext4, seed, tally};
 pub use cgroup::MemoryGroup;
-pub use cmd::{Cmd, Finished};
+pub use cmd::{Cmd, Finished, wait};
 pub use failure::{Context, Failure, Outcome};
 pub use installed::install_helpers;
 pub use library::{small_chunks, store_options};

@@ -3,14 +3,16 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Child, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use shale_codec::{FrameKind, HEADER_LEN, parse_header};
 use shale_tests::{
     Case, Cmd, Context, Mount, Need, Outcome, Rng, Suite, ensure, ensure_eq, note, python, report,
-    script, seed, shale, stored, wait_for,
+    script, seed, shale, stored, wait, wait_for,
 };
 
 fn main() -> ExitCode {
@@ -26,6 +28,8 @@ fn main() -> ExitCode {
         .test("quiet_files_settle_by_themselves", by_themselves)
         .test("what_was_gained_is_counted_from_what_was_stored", gained)
         .test("small_files_are_settled_together", together)
+        .test("an_interrupted_settle_says_what_goes_on", interrupted)
+        .test("what_was_asked_for_can_be_cancelled", cancelled)
         .test("killed_while_settling_it_is_old_or_new", killed)
         .test("settled_files_are_rebuilt_from_packs_alone", rebuilt)
         .test("flipped_bytes_in_settled_packs_are_never_served", flipped)
@@ -299,6 +303,141 @@ fn together(case: &Case) -> Outcome {
     check(&files)?;
     mount.unmount()?;
     mount.fsck_is_clean()
+}
+
+/// Forty files of which one settles in a second.
+struct Slow {
+    mount: Mount,
+    files: Vec<(PathBuf, Vec<u8>)>,
+    output: PathBuf,
+}
+
+impl Slow {
+    const COUNT: u64 = 40;
+
+    fn new(case: &Case) -> Outcome<Slow> {
+        let mount = case.mount("fs", &["-o", "settle=off,settle_rate=1M"])?;
+        let mut rng = Rng::new(seed()?);
+        let mut files = Vec::new();
+        for number in 0..Self::COUNT {
+            let (path, bytes) = (mount.path().join(number.to_string()), rng.bytes(1 << 20));
+            fs::write(&path, &bytes)?;
+            files.push((path, bytes));
+        }
+        Ok(Slow {
+            mount,
+            files,
+            output: case.work().join("output"),
+        })
+    }
+
+    fn queued(&self) -> Outcome<u64> {
+        Ok(report(self.mount.path(), "queued")?.parse()?)
+    }
+
+    /// Files that have been settled in this mount.
+    fn settled(&self) -> Outcome<u64> {
+        let live = report(self.mount.path(), "live")?;
+        let live: serde_json::Value = serde_json::from_str(&live)?;
+        Ok(live["settle"]["files"].as_u64().unwrap_or(0))
+    }
+
+    /// Begins to rewrite all files. Returns when the last one has been asked for.
+    fn rewrite(&self) -> Outcome<Child> {
+        let child = shale()
+            .args(["settle", "--rewrite"])
+            .arg(self.mount.path())
+            .output_to(&self.output)?
+            .spawn()?;
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while self.settled()? + self.queued()? < Self::COUNT {
+            ensure!(Instant::now() < deadline, "not all files are queued");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(child)
+    }
+
+    /// The status of a command that was started, and what it said.
+    fn end(&self, mut child: Child) -> Outcome<(Option<i32>, String)> {
+        let status = wait(&mut child, Duration::from_secs(60))?.doing("it does not end")?;
+        let text = fs::read_to_string(&self.output)?;
+        note(&text);
+        Ok((status.code(), text))
+    }
+
+    fn finish(mut self) -> Outcome {
+        self.mount.remount()?;
+        for (path, bytes) in &self.files {
+            ensure!(fs::read(path)? == *bytes, "{} differs", path.display());
+        }
+        self.mount.unmount()?;
+        self.mount.fsck_is_clean()
+    }
+}
+
+fn interrupted(case: &Case) -> Outcome {
+    let slow = Slow::new(case)?;
+    let child = slow.rewrite()?;
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT)?;
+    let (status, text) = slow.end(child)?;
+    ensure_eq!(status, Some(130), "its status");
+    let path = slow.mount.path().display();
+    ensure!(
+        text.contains("still queued, and settled in the background")
+            && text.contains(&format!("'shale settle --cancel {path}'")),
+        "{text}"
+    );
+    let said: u64 = text
+        .split(' ')
+        .find_map(|word| word.parse().ok())
+        .doing("a number")?;
+    let queued = slow.queued()?;
+    ensure!(
+        (1..=said).contains(&queued) && said <= Slow::COUNT,
+        "{queued} files are queued, and it says {said}"
+    );
+    // Nothing but the path is needed, and not even that.
+    let text = shale()
+        .args(["settle", "--cancel"])
+        .cwd(slow.mount.path())
+        .ok()?;
+    ensure!(text.ends_with(" files cancelled\n"), "{text}");
+    ensure_eq!(slow.queued()?, 0, "queued files");
+    let text = shale()
+        .args(["settle", "--cancel"])
+        .arg(slow.mount.path())
+        .ok()?;
+    ensure_eq!(text, "nothing was queued\n", "the second time");
+    slow.finish()
+}
+
+fn cancelled(case: &Case) -> Outcome {
+    let slow = Slow::new(case)?;
+    let child = slow.rewrite()?;
+    let summary = shale()
+        .args(["settle", "--cancel", "--json"])
+        .arg(slow.mount.path())
+        .ok()?;
+    let summary: serde_json::Value = serde_json::from_str(&summary)?;
+    let count = summary["cancelled"].as_u64().unwrap_or(0);
+    ensure!(count >= Slow::COUNT / 4, "{summary}");
+    // Who waits for them learns of it.
+    let (status, text) = slow.end(child)?;
+    ensure_eq!(status, Some(75), "its status");
+    ensure!(text.contains(" files cancelled\n"), "{text}");
+    ensure_eq!(slow.queued()?, 0, "queued files");
+    let outcomes: Vec<String> = slow
+        .files
+        .iter()
+        .map(|(path, _)| report(path, "outcome"))
+        .collect::<Outcome<_>>()?;
+    let cancelled = outcomes.iter().filter(|it| *it == "cancelled").count() as u64;
+    // One that had been encoded is done all the same.
+    ensure!(
+        cancelled > 0 && cancelled <= count && count - cancelled <= 5,
+        "{count} cancelled, {outcomes:?}"
+    );
+    slow.finish()
 }
 
 fn killed(case: &Case) -> Outcome {

@@ -14,7 +14,8 @@ use crate::{Caller, Error, Fs};
 const STAT: &[u8] = b"user.shale.stat.";
 /// Explains the policies that hold.
 const EFFECTIVE: &[u8] = b"user.shale.effective";
-/// Setting it to `1` settles the file; with `rewrite` everything in it is encoded anew.
+/// Setting it to `1` settles the file; with `rewrite` everything in it is encoded again; `cancel`
+/// takes back what was asked for the file, or for all below a directory.
 const SETTLE_NOW: &[u8] = b"user.shale.settle.now";
 /// Setting it collects garbage; root and who mounted may.
 const GC_NOW: &[u8] = b"user.shale.gc.now";
@@ -67,7 +68,7 @@ impl Fs {
         self.store.check_writable()?;
         check_namespace(name)?;
         match name {
-            SETTLE_NOW => return self.settle_now(ino, value),
+            SETTLE_NOW => return self.settle_now(caller, ino, value),
             GC_NOW => return self.collect_now(caller, ino, value),
             _ => {}
         }
@@ -157,15 +158,23 @@ impl Fs {
         }
     }
 
-    fn settle_now(&self, ino: u64, value: &[u8]) -> Result<(), Error> {
-        if !self.namespace().inode(ino)?.is_file() {
+    fn settle_now(&self, caller: &Caller, ino: u64, value: &[u8]) -> Result<(), Error> {
+        let inode = self.namespace().inode(ino)?;
+        if value == b"cancel" {
+            // The files below may be anybody's.
+            if inode.is_dir() && !is_operator(caller) && caller.uid != inode.uid {
+                return refused(libc::EPERM);
+            }
+            return self.cancel_settling(ino);
+        }
+        if !inode.is_file() {
             let reason = "only regular files settle; 'shale settle' goes through directories";
             return self.deny(ino, SETTLE_NOW, reason);
         }
         let request = match value {
             b"1" => Request::Settle,
             b"rewrite" => Request::Rewrite,
-            _ => return self.deny(ino, SETTLE_NOW, "the value must be 1 or rewrite"),
+            _ => return self.deny(ino, SETTLE_NOW, "the value must be 1, rewrite or cancel"),
         };
         if self.has_writers(ino) {
             return refused(libc::EBUSY);
@@ -243,6 +252,7 @@ impl Fs {
                 .join(","),
             b"progress" if inode.is_file() => self.settled_so_far(ino).to_string(),
             b"outcome" if inode.is_file() => self.settle_outcome(ino).to_string(),
+            b"queued" => self.asked_below(ino)?.to_string(),
             b"garbage" if inode.is_dir() => self.store.garbage().to_string(),
             b"frames_read" if inode.is_dir() => self.store.read_so_far().0.to_string(),
             b"bytes_read" if inode.is_dir() => self.store.read_so_far().1.to_string(),
@@ -345,5 +355,64 @@ mod tests {
             assert_eq!(set(ino, SETTLE_NOW, value), Ok(()), "{value:?}");
         }
         assert!(fs.is_settling(ino));
+    }
+
+    #[test]
+    fn requests_are_taken_back_where_they_belong_and_by_whom_they_concern() {
+        let dir = tempfile::tempdir().unwrap();
+        let fs = file_system(dir.path());
+        let root = Caller::default();
+        let owner = Caller { uid: 77, ..root };
+        let other = Caller { uid: 78, ..root };
+        let mut files = Vec::new();
+        let mut above = ROOT;
+        for name in [b"a", b"b"] {
+            above = fs.mkdir(&owner, above, name, 0o755, 0).unwrap().ino;
+            let (_, handle) = fs.create(&owner, above, b"f", 0o600, 0, true).unwrap();
+            files.push((above, handle.ino()));
+            fs.release(handle);
+        }
+        let [(a, first), (b, second)] = files[..] else {
+            panic!("two files");
+        };
+        let set = |caller, ino, value: &[u8]| {
+            let result = fs.setxattr(caller, ino, SETTLE_NOW, value, 0);
+            result.map_err(|e| e.errno())
+        };
+        let queued = |ino| {
+            let text = fs.getxattr(&other, ino, b"user.shale.stat.queued").unwrap();
+            String::from_utf8(text).unwrap()
+        };
+        for (dir, taken_back) in [
+            (b, &[second][..]),
+            (a, &[first, second]),
+            (ROOT, &[first, second]),
+        ] {
+            for file in [first, second] {
+                set(&owner, file, b"rewrite").unwrap();
+            }
+            assert_eq!(
+                (queued(ROOT), queued(a), queued(b)),
+                ("2".into(), "2".into(), "1".into())
+            );
+            assert_eq!(set(&other, dir, b"cancel"), Err(libc::EPERM));
+            let caller = if dir == ROOT { &root } else { &owner };
+            assert_eq!(set(caller, dir, b"cancel"), Ok(()));
+            for file in [first, second] {
+                let cancelled = taken_back.contains(&file);
+                assert_eq!(fs.is_settling(file), !cancelled);
+                let outcome = if cancelled { "cancelled" } else { "done" };
+                assert_eq!(fs.settle_outcome(file).to_string(), outcome);
+            }
+        }
+        set(&owner, second, b"1").unwrap();
+        assert_eq!(
+            set(&other, second, b"cancel"),
+            Ok(()),
+            "the kernel has checked that"
+        );
+        assert_eq!((queued(ROOT), queued(second)), ("0".into(), "0".into()));
+        // What was not asked for.
+        assert_eq!(set(&owner, first, b"cancel"), Ok(()));
     }
 }

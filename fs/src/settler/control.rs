@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use shale_store::index::ROOT;
 
-use crate::Fs;
+use crate::{Error, Fs};
 
 /// How often it looks for quiet files.
 const TICK: Duration = Duration::from_secs(1);
@@ -51,6 +52,8 @@ pub(crate) enum Outcome {
     Done,
     /// Left alone or given up, because the file is being written.
     Busy,
+    /// Somebody cancelled it.
+    Cancelled,
     /// It failed with this errno.
     Failed(i32),
 }
@@ -60,6 +63,7 @@ impl fmt::Display for Outcome {
         match self {
             Self::Done => f.write_str("done"),
             Self::Busy => f.write_str("busy"),
+            Self::Cancelled => f.write_str("cancelled"),
             Self::Failed(errno) => {
                 let error = nix::errno::Errno::from_raw(*errno);
                 write!(f, "failed: {}", error.desc())
@@ -72,11 +76,21 @@ impl fmt::Display for Outcome {
 struct State {
     stop: bool,
     requested: BTreeMap<u64, Request>,
-    /// Files that are being settled, and raw bytes of those that wait for their batch.
-    working: BTreeMap<u64, u64>,
+    /// Files that are being settled or wait for their batch.
+    working: BTreeMap<u64, Working>,
     /// The one that is being encoded.
     current: Option<u64>,
     refused: Refused,
+}
+
+/// A file that is being settled.
+#[derive(Debug, Default)]
+struct Working {
+    /// Raw bytes, once it is encoded.
+    done: u64,
+    /// Somebody asked for it, and has not cancelled that.
+    asked: bool,
+    cancelled: bool,
 }
 
 /// Requests that were not done, the last one for each file.
@@ -160,17 +174,26 @@ impl Control {
         if state.stop {
             return None;
         }
-        let asked = state.requested.pop_first();
-        if let Some((ino, _)) = asked {
-            state.working.insert(ino, 0);
+        let Some((&ino, &request)) = state.requested.first_key_value() else {
+            return Some(None);
+        };
+        // Asked for again while it waits for its batch, which has to be committed first.
+        if state.working.contains_key(&ino) {
+            return Some(None);
         }
-        Some(asked)
+        state.requested.remove(&ino);
+        let working = Working {
+            asked: true,
+            ..Working::default()
+        };
+        state.working.insert(ino, working);
+        Some(Some((ino, request)))
     }
 
     /// Works on a file, from its beginning.
     pub(super) fn begin(&self, ino: u64) {
         let mut state = self.state.lock();
-        state.working.insert(ino, 0);
+        state.working.entry(ino).or_default().done = 0;
         state.current = Some(ino);
         self.done.store(0, Ordering::Relaxed);
     }
@@ -178,7 +201,7 @@ impl Control {
     /// The file is encoded, and waits for its batch.
     pub(super) fn encoded(&self, ino: u64) {
         let mut state = self.state.lock();
-        state.working.insert(ino, self.done.load(Ordering::Relaxed));
+        state.working.entry(ino).or_default().done = self.done.load(Ordering::Relaxed);
         state.current = None;
     }
 
@@ -196,6 +219,40 @@ impl Control {
 
     pub(super) fn is_stopped(&self) -> bool {
         self.state.lock().stop
+    }
+
+    /// Whether a file is not to be gone on with.
+    pub(super) fn is_over(&self, ino: u64) -> bool {
+        let state = self.state.lock();
+        state.stop || state.working.get(&ino).is_some_and(|it| it.cancelled)
+    }
+
+    /// Whether a file is not to be gone on with because somebody cancelled it.
+    pub(super) fn is_cancelled(&self, ino: u64) -> bool {
+        let state = self.state.lock();
+        state.working.get(&ino).is_some_and(|it| it.cancelled)
+    }
+
+    /// Files that somebody asked for and that are not done yet.
+    fn asked(&self) -> Vec<u64> {
+        let state = self.state.lock();
+        let working = state.working.iter().filter(|(_, it)| it.asked);
+        let working = working.map(|(&ino, _)| ino);
+        working.chain(state.requested.keys().copied()).collect()
+    }
+
+    /// Takes files off the queue, and gives up those that are being encoded on request. What waits
+    /// for its batch is done in a moment.
+    fn cancel(&self, inodes: &[u64]) {
+        let mut state = self.state.lock();
+        for &ino in inodes {
+            if state.requested.remove(&ino).is_some() {
+                state.refused.note(ino, Outcome::Cancelled);
+            }
+            if let Some(working) = state.working.get_mut(&ino).filter(|it| it.asked) {
+                working.cancelled = true;
+            }
+        }
     }
 
     /// Whether somebody waits for a request.
@@ -231,6 +288,47 @@ impl Fs {
         self.settling.wake.notify_all();
     }
 
+    /// How many files were asked for at or below an inode and are not done yet.
+    pub(crate) fn asked_below(&self, ino: u64) -> Result<usize, Error> {
+        Ok(self.at_or_below(ino, self.settling.asked())?.len())
+    }
+
+    /// Takes back all requests at or below an inode.
+    pub(crate) fn cancel_settling(&self, ino: u64) -> Result<(), Error> {
+        let asked = self.at_or_below(ino, self.settling.asked())?;
+        self.settling.cancel(&asked);
+        Ok(())
+    }
+
+    /// Those of some inodes that are this one or below it.
+    fn at_or_below(&self, top: u64, inodes: Vec<u64>) -> Result<Vec<u64>, Error> {
+        // Whether what has been passed on the way up is inside.
+        let mut known = HashMap::from([(top, true)]);
+        known.entry(ROOT).or_insert(false);
+        let mut found = Vec::new();
+        for ino in inodes {
+            let mut passed = Vec::new();
+            let mut at = ino;
+            let inside = loop {
+                if let Some(&inside) = known.get(&at) {
+                    break inside;
+                }
+                passed.push(at);
+                at = match self.namespace().inode(at) {
+                    Ok(inode) => inode.parent,
+                    // Deleted meanwhile.
+                    Err(e) if e.errno() == libc::ENOENT => break false,
+                    Err(e) => return Err(e.into()),
+                };
+            };
+            known.extend(passed.into_iter().map(|at| (at, inside)));
+            if inside {
+                found.push(ino);
+            }
+        }
+        Ok(found)
+    }
+
     /// What became of the last request to settle a file.
     pub(crate) fn settle_outcome(&self, ino: u64) -> Outcome {
         let state = self.settling.state.lock();
@@ -253,7 +351,7 @@ impl Fs {
         if state.current == Some(ino) {
             self.settling.done.load(Ordering::Relaxed)
         } else {
-            state.working.get(&ino).copied().unwrap_or(0)
+            state.working.get(&ino).map_or(0, |working| working.done)
         }
     }
 

@@ -149,9 +149,6 @@ impl<'a> Sweeper<'a> {
 
     /// Begins with a file. What becomes of it shows when the batch is finished.
     fn begin(&mut self, ino: u64, request: Option<Request>) {
-        if self.begun.iter().any(|(attempt, _)| attempt.ino == ino) {
-            self.finish(None);
-        }
         let again = self.add(Attempt {
             ino,
             request,
@@ -184,6 +181,9 @@ impl<'a> Sweeper<'a> {
         let fs = self.fs;
         // The progress is counted from here on.
         fs.settling.begin(attempt.ino);
+        if fs.settling.is_cancelled(attempt.ino) {
+            return self.end(attempt, Outcome::Cancelled);
+        }
         if fs.has_writers(attempt.ino) || fs.settling.is_stopped() {
             return self.end(attempt, Outcome::Busy);
         }
@@ -294,6 +294,9 @@ impl<'a> Sweeper<'a> {
                 counters.raw.add(done.raw);
                 counters.before.add(done.before);
                 counters.after.add(done.after);
+                if done.stopped && fs.settling.is_cancelled(ino) {
+                    return Outcome::Cancelled;
+                }
                 if done.stopped || done.void > 0 || done.changed {
                     counters.failed.one();
                     self.failed.insert(ino, Instant::now());

@@ -11,10 +11,10 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::cli::DemoArgs;
 use crate::commands::stat;
-use crate::demo::interrupt::Interrupt;
 use crate::demo::scratch::Scratch;
 use crate::demo::weather::Weather;
 use crate::failure::{Failure, exit};
+use crate::interrupt::Interrupt;
 use crate::report::print;
 use crate::size;
 

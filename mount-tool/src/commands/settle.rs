@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use serde::Serialize;
@@ -14,11 +14,15 @@ use serde::Serialize;
 use crate::attributes::{Taken, ask, check_place, tell, unreadable};
 use crate::cli::SettleArgs;
 use crate::failure::{Failure, exit, one_line};
+use crate::interrupt::Interrupt;
 use crate::report;
 use crate::size;
 use crate::wait::Progress;
 
 const POLL: Duration = Duration::from_millis(50);
+
+/// How long a file that is being encoded is given to end after it was cancelled.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Files that are synced at a time.
 const SYNCS: usize = 32;
@@ -36,6 +40,8 @@ struct Summary {
     busy: usize,
     /// Files that could not be settled.
     failed: usize,
+    /// Files that somebody cancelled.
+    cancelled: usize,
     raw: u64,
     stored_before: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -59,6 +65,12 @@ struct Asked {
 }
 
 pub(crate) fn run(args: &SettleArgs) -> Result<ExitCode, Failure> {
+    if args.cancel {
+        return cancel(args);
+    }
+    let waits = args.wait || args.rewrite;
+    let interrupt = waits.then(Interrupt::install).transpose()?;
+    let interrupted = || interrupt.as_ref().is_some_and(Interrupt::is_set);
     let mut files = Files::default();
     let mut summary = Summary::default();
     for path in &args.paths {
@@ -78,7 +90,6 @@ pub(crate) fn run(args: &SettleArgs) -> Result<ExitCode, Failure> {
         }
         collect(path, file_type, &mut files, &mut summary)?;
     }
-    let waits = args.wait || args.rewrite;
     let how = if args.rewrite { "rewrite" } else { "1" };
     if waits {
         // What is not stored yet would not count as stored before.
@@ -86,6 +97,9 @@ pub(crate) fn run(args: &SettleArgs) -> Result<ExitCode, Failure> {
     }
     let mut asked = Vec::new();
     for path in files.paths {
+        if interrupted() {
+            return Err(goes_on(args, &asked));
+        }
         // Before it is asked for: it may be quick.
         let Taken {
             raw,
@@ -116,7 +130,9 @@ pub(crate) fn run(args: &SettleArgs) -> Result<ExitCode, Failure> {
         } else {
             "settling"
         };
-        summary.wait(what, &asked)?;
+        if !summary.wait(what, &asked, interrupted)? {
+            return Err(goes_on(args, &asked));
+        }
     } else {
         asked.iter().for_each(|file| summary.count(file));
     }
@@ -127,9 +143,86 @@ pub(crate) fn run(args: &SettleArgs) -> Result<ExitCode, Failure> {
     }
     Ok(match summary {
         _ if summary.failed > 0 => ExitCode::from(exit::IO),
-        _ if summary.busy > 0 => ExitCode::from(exit::BUSY),
+        _ if summary.busy > 0 || summary.cancelled > 0 => ExitCode::from(exit::BUSY),
         _ => ExitCode::SUCCESS,
     })
+}
+
+/// What an interrupted command leaves behind.
+fn goes_on(args: &SettleArgs, asked: &[Asked]) -> Failure {
+    // Of one that cannot be asked nothing is known.
+    let left = asked
+        .iter()
+        .filter(|file| is_settling(&file.path).unwrap_or(false));
+    let text = match left.count() {
+        0 => "interrupted; nothing is queued any more".to_owned(),
+        left => {
+            let paths = args.paths.iter().map(report::name);
+            format!(
+                "interrupted; {left} of {} still queued, and settled in the background; \
+                 'shale settle --cancel {}' cancels that",
+                files(asked.len()),
+                paths.collect::<Vec<_>>().join(" "),
+            )
+        }
+    };
+    Failure::new(exit::INTERRUPTED, text)
+}
+
+/// What `--cancel` did.
+#[derive(Debug, Default, Serialize)]
+struct Cancelled {
+    /// Files that are not settled after all.
+    cancelled: u64,
+    /// Files that are still being settled.
+    settling: u64,
+}
+
+fn cancel(args: &SettleArgs) -> Result<ExitCode, Failure> {
+    let here = [PathBuf::from(".")];
+    let paths = if args.paths.is_empty() {
+        &here
+    } else {
+        &args.paths[..]
+    };
+    let mut all = Cancelled::default();
+    for path in paths {
+        check_place(path)?;
+        let before = figure(path, "queued")?;
+        tell(path, "user.shale.settle.now", "cancel").map_err(|e| unreadable(path, &e.into()))?;
+        // What is being encoded ends with its present part, and what waits for a sync is done then.
+        let deadline = Instant::now() + PATIENCE;
+        let left = loop {
+            match figure(path, "queued")? {
+                left if left > 0 && Instant::now() < deadline => std::thread::sleep(POLL),
+                left => break left,
+            }
+        };
+        all.cancelled += before.saturating_sub(left);
+        all.settling += left;
+    }
+    if args.json {
+        report::print_json(&all)?;
+    } else {
+        report::print(&all.text())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Cancelled {
+    fn text(&self) -> String {
+        let mut text = match self.cancelled {
+            0 if self.settling == 0 => "nothing was queued\n".to_owned(),
+            count => format!("{} cancelled\n", files(count as usize)),
+        };
+        if self.settling > 0 {
+            text.push_str(&format!(
+                "{} still being settled\n",
+                files(self.settling as usize)
+            ));
+        }
+        text
+    }
 }
 
 /// Files to be settled, each once, however many names it has.
@@ -242,13 +335,22 @@ impl Summary {
         });
     }
 
-    /// Waits until nothing of it is being settled, and counts what became of it.
-    fn wait(&mut self, what: &'static str, asked: &[Asked]) -> Result<(), Failure> {
+    /// Waits until nothing of it is being settled, and counts what became of it. `false` when it
+    /// was interrupted.
+    fn wait(
+        &mut self,
+        what: &'static str,
+        asked: &[Asked],
+        interrupted: impl Fn() -> bool,
+    ) -> Result<bool, Failure> {
         let mut progress = Progress::of(what);
         let total = asked.iter().map(|file| file.raw).sum();
         let (mut done, mut stored) = (0, 0);
         for file in asked {
             while is_settling(&file.path)? {
+                if interrupted() {
+                    return Ok(false);
+                }
                 let part = figure(&file.path, "progress")?.min(file.raw);
                 progress.update(done + part, total);
                 std::thread::sleep(POLL);
@@ -256,6 +358,7 @@ impl Summary {
             done += file.raw;
             match outcome(&file.path)?.as_deref() {
                 Some("busy") => self.is_busy(&file.path),
+                Some("cancelled") => self.cancelled += 1,
                 Some(failed) if failed.starts_with("failed") => {
                     self.has_failed(&file.path, failed.trim_start_matches("failed: "));
                 }
@@ -266,7 +369,7 @@ impl Summary {
             }
         }
         self.stored_after = Some(stored);
-        Ok(())
+        Ok(true)
     }
 
     fn text(&self) -> String {
@@ -285,6 +388,9 @@ impl Summary {
                 size::human(self.raw)
             ),
         };
+        if self.cancelled > 0 {
+            text.push_str(&format!("{} cancelled\n", files(self.cancelled)));
+        }
         if self.busy > 0 {
             let what = format!("{} being written, left out", files(self.busy));
             text.push_str(&list(&what, &self.busy_files));

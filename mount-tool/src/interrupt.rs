@@ -34,8 +34,12 @@ impl Interrupt {
         Ok(Self(flag))
     }
 
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn check(&self) -> Result<(), Failure> {
-        if self.0.load(Ordering::Relaxed) {
+        if self.is_set() {
             return Err(Failure::new(exit::INTERRUPTED, "interrupted"));
         }
         Ok(())
