@@ -1,9 +1,10 @@
 //! `shale top` in a terminal: tmux holds it, the test reads the screen and presses keys.
 
 use std::fs::File;
+use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,8 @@ fn main() -> ExitCode {
         .test("the_screen_follows_the_work_and_q_quits", follows)
         .test("resizing_and_interrupting_leave_the_terminal_whole", whole)
         .test("a_mount_that_goes_away_is_one_line", goes_away)
+        .test("it_ends_with_its_terminal", hang_up)
+        .test("it_ends_with_its_input_without_a_signal", end_of_input)
         .test("one_sample_for_scripts", once)
         .test("a_healthy_copy_has_no_errors", healthy)
         .test("the_busiest_files_add_up_to_the_whole", adds_up)
@@ -221,6 +224,73 @@ fn goes_away(case: &Case) -> Outcome {
     })?;
     ensure!(!after.contains("BUSIEST"), "{after}");
     Ok(())
+}
+
+/// Waits for the end of `shale top`, whose terminal has gone.
+fn ends(pid: i32) -> Outcome {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while alive(pid) {
+        ensure!(Instant::now() < deadline, "{pid} outlives its terminal");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    Ok(())
+}
+
+/// As when a connection is cut: the terminal goes, and its foreground gets SIGHUP.
+fn hang_up(case: &Case) -> Outcome {
+    let mut mount = case.mount("fs", &[])?;
+    let terminal = Terminal::start(case, mount.path())?;
+    terminal.wait("the first screen", |screen| screen.contains("BUSIEST"))?;
+    let shell = terminal
+        .tmux()
+        .args(["list-panes", "-F", "#{pane_pid}"])
+        .ok()?;
+    let shell = shell.trim();
+    let children = std::fs::read_to_string(format!("/proc/{shell}/task/{shell}/children"))?;
+    let pid: i32 = children.trim().parse().doing("the number of shale top")?;
+    terminal.tmux().arg("kill-server").ok()?;
+    ends(pid)?;
+    mount.unmount()
+}
+
+/// A terminal that is not the controlling one: nobody sends a signal when it goes.
+fn end_of_input(case: &Case) -> Outcome {
+    let mut mount = case.mount("fs", &[])?;
+    let size = nix::pty::Winsize {
+        ws_row: 24,
+        ws_col: 80,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    let pty = nix::pty::openpty(Some(&size), None)?;
+    // Only this process holds the other end.
+    rustix::io::fcntl_setfd(&pty.master, rustix::io::FdFlags::CLOEXEC)?;
+    let mut screen = File::from(pty.master);
+    let mut top = Command::new("setsid")
+        .arg(binary())
+        .arg("top")
+        .arg(mount.path())
+        .env("TERM", "xterm")
+        .stdin(pty.slave.try_clone()?)
+        .stdout(pty.slave.try_clone()?)
+        .stderr(pty.slave)
+        .spawn()?;
+    // It is there once it has drawn something.
+    let mut seen = String::new();
+    while !seen.contains("BUSIEST") {
+        let mut bytes = [0; 4096];
+        let len = screen.read(&mut bytes)?;
+        seen.push_str(&String::from_utf8_lossy(&bytes[..len]));
+    }
+    drop(screen);
+    let pid = i32::try_from(top.id())?;
+    let ended = ends(pid);
+    if ended.is_err() {
+        top.kill()?;
+    }
+    top.wait()?;
+    ended?;
+    mount.unmount()
 }
 
 fn once(case: &Case) -> Outcome {

@@ -38,7 +38,7 @@ Keys:
 
 Exit status:
   0 quit, 64 wrong usage, 66 not a ShaleFS mount, 69 the mount has gone, 74 I/O error,
-  77 no permission: root and who mounted may look, 130 Ctrl-C
+  77 no permission: root and who mounted may look, 130 Ctrl-C, or the terminal has gone
 
 Examples:
   shale top ~/data

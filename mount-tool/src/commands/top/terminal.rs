@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, Signal};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use shale_fs::live::Live;
 
 use super::rates::Rates;
@@ -19,6 +21,8 @@ use crate::failure::{Failure, exit, reason};
 
 /// How long a signal may go unnoticed.
 const LOOK: Duration = Duration::from_millis(100);
+/// How long it may take to end after a signal.
+const GRACE: Duration = Duration::from_secs(2);
 /// Samples that are kept for the history: as wide as a screen can be.
 const HISTORY: usize = 512;
 
@@ -34,7 +38,8 @@ struct Restore;
 
 impl Drop for Restore {
     fn drop(&mut self) {
-        ratatui::restore();
+        // One that has gone need not be put back.
+        let _ = ratatui::try_restore();
     }
 }
 
@@ -63,14 +68,15 @@ pub(super) fn run(path: &Path, interval: Duration, first: Live) -> Result<ExitCo
             .map_err(failed)?;
         let next = Instant::now() + interval;
         loop {
-            if ended.load(Ordering::SeqCst) {
+            if ended.load(Ordering::SeqCst) || has_gone(Duration::ZERO).map_err(failed)? {
                 return Ok(ExitCode::from(exit::INTERRUPTED));
             }
             let left = next.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
             }
-            if !event::poll(left.min(LOOK)).map_err(failed)? {
+            if !event::poll(Duration::ZERO).map_err(failed)? {
+                has_gone(left.min(LOOK)).map_err(failed)?;
                 continue;
             }
             match event::read().map_err(failed)? {
@@ -100,6 +106,21 @@ pub(super) fn run(path: &Path, interval: Duration, first: Live) -> Result<ExitCo
         history.push_front((rates.written as u64, rates.read as u64));
         history.truncate(HISTORY);
     }
+}
+
+/// Whether the terminal has gone; waits for a while until there is something to read from it.
+/// crossterm must not be asked for keys then: it reads again and again what has ended.
+fn has_gone(wait: Duration) -> io::Result<bool> {
+    let stdin = io::stdin();
+    let mut input = [PollFd::new(&stdin, PollFlags::IN)];
+    let wait = Timespec::try_from(wait).unwrap_or_default();
+    match poll(&mut input, Some(&wait)) {
+        // A signal, perhaps that the size has changed.
+        Err(Errno::INTR) => return Ok(false),
+        polled => polled?,
+    };
+    let end = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
+    Ok(input[0].revents().intersects(end))
 }
 
 fn wish(key: &KeyEvent) -> Option<Wish> {
@@ -135,6 +156,11 @@ fn watch_signals() -> Result<Arc<AtomicBool>, Failure> {
         .spawn(move || {
             let _ = signals.wait();
             flag.store(true, Ordering::SeqCst);
+            // The other thread may be stuck: in a mount that hangs, or in crossterm when the
+            // terminal has gone in the wrong moment.
+            std::thread::sleep(GRACE);
+            let _ = ratatui::try_restore();
+            std::process::exit(exit::INTERRUPTED.into());
         })
         .map_err(|e| failed(&reason(&e)))?;
     Ok(ended)
