@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::commands::doctor::DoctorArgs;
@@ -372,7 +372,30 @@ fn usage(error: &clap::Error, arguments: &[OsString]) -> Failure {
     let text = text.strip_prefix("error: ").unwrap_or(&text);
     let paragraph = text.split("\n\n").next().unwrap_or_default();
     let words: Vec<&str> = paragraph.split_whitespace().collect();
-    Failure::new(status, format_args!("{}; try '{help}'", words.join(" ")))
+    let words = words.join(" ");
+    Failure::new(
+        status,
+        match meant(error) {
+            Some(meant) => format!("{words}; did you mean {meant}? Try '{help}'"),
+            None => format!("{words}; try '{help}'"),
+        },
+    )
+}
+
+/// What clap thinks was meant; it has the best guess last.
+fn meant(error: &clap::Error) -> Option<String> {
+    let kinds = [
+        ContextKind::SuggestedSubcommand,
+        ContextKind::SuggestedArg,
+        ContextKind::SuggestedValue,
+    ];
+    let found = kinds.into_iter().find_map(|kind| error.get(kind))?;
+    match found {
+        ContextValue::String(name) => Some(name),
+        ContextValue::Strings(names) => names.last(),
+        _ => None,
+    }
+    .map(|name| format!("'{name}'"))
 }
 
 #[cfg(test)]
@@ -407,6 +430,23 @@ mod tests {
             assert!(failure.message().contains(words), "{line}: {failure}");
             assert!(failure.message().contains("--help'"), "{line}: {failure}");
             assert!(!failure.message().contains('\n'), "{line}");
+        }
+    }
+
+    #[test]
+    fn what_was_meant_is_said() {
+        for (line, words) in [
+            ("shale moutn a b", "did you mean 'mount'"),
+            ("shale umoutn a", "did you mean 'umount'"),
+            (
+                "shale stat --jsn a",
+                "did you mean '--json'? Try 'shale stat --help'",
+            ),
+            ("shale stat --sort nam a", "did you mean 'name'?"),
+            ("shale policy shwo a", "did you mean 'show'?"),
+        ] {
+            let failure = refused(line);
+            assert!(failure.message().contains(words), "{line}: {failure}");
         }
     }
 

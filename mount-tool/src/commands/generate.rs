@@ -1,12 +1,12 @@
 //! `shale generate`, for `make install`: manual pages and shell completions from the definition of
 //! the command line, so that they cannot say anything else than the command does.
 
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::builder::StyledStr;
-use clap::{Arg, Args, Command, CommandFactory};
+use clap::{Arg, ArgAction, Args, Command, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::Man;
 
@@ -76,16 +76,17 @@ fn page(shale: &Command, command: &Command, date: &str) -> io::Result<Vec<u8>> {
         format!("SHALE-{}", command.get_name().to_uppercase())
     };
     let version = env!("CARGO_PKG_VERSION");
-    let man = Man::new(command.clone().version(version))
-        .title(name)
-        .section("1")
-        .date(date)
-        .source(format!("shale {version}"))
-        .manual("ShaleFS");
+    let man = Man::new(command.clone().version(version));
     let mut text = Vec::new();
-    man.render_title(&mut text)?;
+    // All five are quoted: one that is empty would make the next take its place.
+    writeln!(
+        text,
+        ".TH \"{}\" \"1\" \"{}\" \"shale {version}\" \"ShaleFS Manual\"",
+        escape(&name),
+        escape(date)
+    )?;
     man.render_name_section(&mut text)?;
-    man.render_synopsis_section(&mut text)?;
+    write!(text, ".SH SYNOPSIS\n{}", synopsis(command, whole))?;
     man.render_description_section(&mut text)?;
     if command
         .get_arguments()
@@ -121,6 +122,66 @@ fn page(shale: &Command, command: &Command, date: &str) -> io::Result<Vec<u8>> {
     Ok(rest.into_bytes())
 }
 
+/// How a command is called, with the values of its options.
+fn synopsis(command: &Command, whole: bool) -> String {
+    let name = command.get_bin_name().unwrap_or(command.get_name());
+    let mut text = format!("\\fB{}\\fR", escape(name));
+    let shown = |argument: &&Arg| !argument.is_hide_set() && argument.get_id() != "help";
+    for argument in command.get_arguments().filter(shown) {
+        text.push_str("\n");
+        text.push_str(&call(argument));
+    }
+    if command.has_subcommands() {
+        text.push_str("\n\\fICOMMAND\\fR [\\fIARGUMENT\\fR...]");
+    }
+    text.push('\n');
+    if whole {
+        text.push_str(&format!(
+            ".br\n\\fB{0}\\fR \\fICOMMAND\\fR \\fB\\-\\-help\\fR\n",
+            escape(name)
+        ));
+    }
+    text
+}
+
+/// An argument as a synopsis has it: `[-s|--sort ORDER]`, `STORE`, `[PATH...]`.
+fn call(argument: &Arg) -> String {
+    let values: Vec<String> = argument
+        .get_value_names()
+        .unwrap_or_default()
+        .iter()
+        .map(|name| format!("\\fI{}\\fR", escape(name)))
+        .collect();
+    let takes_value = argument.get_action().takes_values();
+    let values = if takes_value {
+        values.join(" ")
+    } else {
+        String::new()
+    };
+    let again = matches!(argument.get_action(), ArgAction::Append);
+    let text = if argument.is_positional() {
+        format!("{values}{}", if again { "..." } else { "" })
+    } else {
+        let short = argument.get_short().map(|letter| format!("-{letter}"));
+        let long = argument.get_long().map(|word| format!("--{word}"));
+        let flags: Vec<String> = [short, long]
+            .into_iter()
+            .flatten()
+            .map(|flag| format!("\\fB{}\\fR", escape(&flag)))
+            .collect();
+        let gap = if takes_value { " " } else { "" };
+        format!("{}{gap}{values}", flags.join("|"))
+    };
+    match (
+        argument.is_required_set(),
+        again && !argument.is_positional(),
+    ) {
+        (true, _) => text,
+        (false, true) => format!("[{text}]..."),
+        (false, false) => format!("[{text}]"),
+    }
+}
+
 /// How a part of a command is called, what it does, and its own arguments.
 fn subcommand(part: &Command) -> String {
     let usage = part.clone().render_usage().to_string();
@@ -136,15 +197,9 @@ fn subcommand(part: &Command) -> String {
         !argument.is_hide_set() && !argument.is_global_set() && argument.get_id() != "help"
     };
     for argument in part.get_arguments().filter(own) {
-        let name = match argument.get_long() {
-            Some(long) => format!("--{long}"),
-            None => argument.get_value_names().unwrap_or_default().join(" "),
-        };
-        text.push_str(&format!(
-            ".TP\n\\fB{}\\fR\n{}\n",
-            escape(&name),
-            words(argument.get_help())
-        ));
+        let name = call(argument);
+        let name = name.trim_matches(['[', ']']);
+        text.push_str(&format!(".TP\n{name}\n{}\n", words(argument.get_help())));
     }
     text.push_str(".RE\n");
     text
@@ -238,6 +293,27 @@ mod tests {
         let main = std::fs::read_to_string(dir.path().join("man1/shale.1")).unwrap();
         assert!(main.contains("shale\\-mount\\fR(1)"));
         assert!(!main.contains("generate"));
+        let heading = ".TH \"SHALE\" \"1\" \"2026\\-01\\-31\" \"shale ";
+        assert!(main.contains(heading) && main.contains("\" \"ShaleFS Manual\"\n"));
+        let synopsis = |name: &str| {
+            let page = dir.path().join(format!("man1/{name}.1"));
+            let text = std::fs::read_to_string(page).unwrap();
+            let (_, rest) = text.split_once(".SH SYNOPSIS\n").unwrap();
+            let synopsis = rest.split("\n.").next().unwrap();
+            synopsis
+                .replace("\\fB", "")
+                .replace("\\fI", "")
+                .replace("\\fR", "")
+        };
+        assert_eq!(
+            synopsis("shale-gc"),
+            "shale gc\n[\\-w|\\-\\-wait]\n[\\-\\-json]\n[\\-\\-live PERCENT]\nMOUNTPOINT"
+        );
+        let mount = synopsis("shale-mount");
+        for words in ["[\\-\\-memory SIZE]\n", "[\\-o OPTIONS]...\nSTORE\n"] {
+            assert!(mount.contains(words), "{mount}");
+        }
+        assert!(synopsis("shale").contains("COMMAND [ARGUMENT...]"));
         let policy = std::fs::read_to_string(dir.path().join("man1/shale-policy.1")).unwrap();
         let (_, parts) = policy.split_once(".SH SUBCOMMANDS\n").unwrap();
         for words in ["show", "set", "unset", "explain"] {
@@ -246,7 +322,10 @@ mod tests {
                 "{parts}"
             );
         }
-        for words in ["\\fB\\-\\-fixed\\fR\n", "\\fBNAME=VALUE PATH\\fR\n"] {
+        for words in [
+            "\\fB\\-\\-fixed\\fR\n",
+            "\\fINAME=VALUE\\fR \\fIPATH\\fR...\n",
+        ] {
             assert!(parts.contains(words), "no {words} in {parts}");
         }
         assert!(!parts.contains("shale policy help"), "{parts}");
