@@ -32,6 +32,7 @@ pub mod policy;
 pub mod promises;
 mod regions;
 mod settler;
+pub mod state;
 mod syncers;
 mod understanding;
 mod unmount;

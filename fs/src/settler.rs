@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use shale_layout::ReadAt;
-use shale_store::index::schema::{Inode, Phase, Time};
+use shale_store::index::schema::{Phase, Time};
 use shale_store::{File, SettleBatch, SettleOptions, Store, tried};
 
 use crate::error::refused;
@@ -199,12 +199,6 @@ impl Fs {
             }
         }
     }
-}
-
-/// Whether a file that settling would not make smaller takes about as much as it holds: its ratio
-/// is below 1.02.
-pub(crate) fn is_incompressible(inode: &Inode) -> bool {
-    u128::from(inode.size) * 100 < u128::from(inode.stored) * 102
 }
 
 /// Whether a file has lost its last name, and not only a pack.

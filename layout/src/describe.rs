@@ -13,8 +13,8 @@ pub fn describe(layout: &Layout) -> String {
     let Some(format) = layout.format() else {
         let _ = writeln!(
             text,
-            "a format that is not understood, {} bytes",
-            layout.file_len()
+            "a format that is not understood, {}",
+            bytes(layout.file_len())
         );
         return text;
     };
@@ -26,9 +26,9 @@ pub fn describe(layout: &Layout) -> String {
     };
     let _ = writeln!(
         text,
-        "{}, {} bytes, {share:.1} % in variables",
+        "{}, {}, {share:.1} % in variables",
         format.name(),
-        layout.file_len()
+        bytes(layout.file_len())
     );
     if let Some(problem) = layout.problem() {
         let _ = writeln!(text, "not all of it is understood: {problem}");
@@ -50,6 +50,13 @@ pub fn describe(layout: &Layout) -> String {
         table(&mut text, &rows);
     }
     text
+}
+
+fn bytes(count: u64) -> String {
+    match count {
+        1 => "1 byte".to_owned(),
+        _ => format!("{count} bytes"),
+    }
 }
 
 /// How much of a variable is in the file, and where that begins.

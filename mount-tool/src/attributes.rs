@@ -8,6 +8,7 @@ use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use shale_fs::live::Live;
 
+use crate::backend::is_store;
 use crate::failure::{Failure, exit};
 use crate::mountinfo::Mounts;
 use crate::paths;
@@ -32,14 +33,7 @@ pub(crate) fn server(mountpoint: &Path) -> Option<u32> {
 /// What a file takes, or a directory with all below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Taken {
-    pub(crate) raw: u64,
-    pub(crate) stored: u64,
-    /// Bytes of `raw` that `stored` stands for.
-    pub(crate) stored_raw: u64,
-    /// Bytes in memory that are not stored yet.
-    pub(crate) unwritten: u64,
-    pub(crate) files: u64,
-    pub(crate) dirs: u64,
+    pub(crate) figures: shale_store::Taken,
     pub(crate) state: String,
 }
 
@@ -69,14 +63,18 @@ impl Taken {
             fields.find(|(key, _)| *key == name).map(|(_, value)| value)
         };
         let number = |name| value(name)?.parse().ok();
+        let state = value("state")?.to_owned();
         Some(Self {
-            raw: number("raw")?,
-            stored: number("stored")?,
-            stored_raw: number("stored_raw")?,
-            unwritten: number("unwritten")?,
-            files: number("files")?,
-            dirs: number("dirs")?,
-            state: value("state")?.to_owned(),
+            figures: shale_store::Taken {
+                raw: number("raw")?,
+                stored: number("stored")?,
+                stored_raw: number("stored_raw")?,
+                unwritten: number("unwritten")?,
+                files: number("files")?,
+                dirs: number("dirs")?,
+                writing: state == "writing",
+            },
+            state,
         })
     }
 
@@ -127,13 +125,25 @@ pub(crate) fn check_place(path: &Path) -> Result<(), Failure> {
 
 /// A path that is not in a ShaleFS mount.
 pub(crate) fn stranger(path: &Path) -> Failure {
-    Failure::new(
-        exit::NO_INPUT,
-        format_args!(
-            "{} is not in a ShaleFS mount; see 'findmnt -t fuse.shale' for those there are",
-            path.display()
-        ),
-    )
+    let shown = path.display();
+    let absolute = paths::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let mounts = Mounts::read().unwrap_or_default();
+    let message = if let Some(mount) = mounts.of_store(&absolute) {
+        format!(
+            "{shown} is a store, not a mount; its files are in {}, name that",
+            mount.mountpoint.display()
+        )
+    } else if is_store(path) {
+        format!(
+            "{shown} is a store that is not mounted; mount it first with 'shale mount {shown} \
+             MOUNTPOINT'"
+        )
+    } else {
+        format!(
+            "{shown} is not in a ShaleFS mount; see 'findmnt -t fuse.shale' for those there are"
+        )
+    };
+    Failure::new(exit::NO_INPUT, message)
 }
 
 /// A path that cannot be looked at, or that a mount may not change.
@@ -166,12 +176,15 @@ mod tests {
             "raw=7\tstored=3\tstored_raw=6\tunwritten=1\tnew=x\tfiles=2\tdirs=1\tstate=settled";
         let taken = Taken::parse(text);
         let expected = Taken {
-            raw: 7,
-            stored: 3,
-            stored_raw: 6,
-            unwritten: 1,
-            files: 2,
-            dirs: 1,
+            figures: shale_store::Taken {
+                raw: 7,
+                stored: 3,
+                stored_raw: 6,
+                unwritten: 1,
+                files: 2,
+                dirs: 1,
+                writing: false,
+            },
             state: "settled".to_owned(),
         };
         assert_eq!(taken, Some(expected));

@@ -18,6 +18,13 @@ pub(crate) mod store_files {
     pub(crate) const LOG: &str = "shale.log";
 }
 
+/// Whether a directory looks like a store; one in a mount is a copy, and an ordinary directory.
+pub(crate) fn is_store(path: &Path) -> bool {
+    path.join(store_files::SUPERBLOCK)
+        .symlink_metadata()
+        .is_ok()
+}
+
 /// Refuses a store that this program cannot read, before anything in it is touched.
 pub(crate) fn check_superblock(store: &Path) -> Result<(), Failure> {
     shale_store::superblock::check(store)

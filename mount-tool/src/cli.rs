@@ -54,8 +54,8 @@ pub(crate) enum Command {
     ///
     /// A file is one line. A directory is one line for everything directly in it, each
     /// directory with all that is below it, then one line for the whole. With more than one
-    /// PATH there is a total at the end. Totals are kept up to date by the file system and are
-    /// there at once, however many files there are.
+    /// PATH there is a total at the end, in which nothing counts twice. Totals are kept up to
+    /// date by the file system and are there at once, however many files there are.
     Stat(StatArgs),
     /// Press files into their final, dense form now
     ///
@@ -376,7 +376,7 @@ fn usage(error: &clap::Error, arguments: &[OsString]) -> Failure {
     Failure::new(
         status,
         match meant(error) {
-            Some(meant) => format!("{words}; did you mean {meant}? Try '{help}'"),
+            Some(meant) => format!("{words}; did you mean {meant}? try '{help}'"),
             None => format!("{words}; try '{help}'"),
         },
     )
@@ -421,7 +421,6 @@ mod tests {
             ("shale mount a b c", "'c'"),
             ("shale mount --frob a b", "--frob"),
             ("shale unmount", "<MOUNTPOINT>"),
-            ("shale stat", "<PATH>"),
             ("shale fsck", "<STORE>"),
             ("shale demo --steps 0", "--steps"),
         ] {
@@ -440,7 +439,7 @@ mod tests {
             ("shale umoutn a", "did you mean 'umount'"),
             (
                 "shale stat --jsn a",
-                "did you mean '--json'? Try 'shale stat --help'",
+                "did you mean '--json'? try 'shale stat --help'",
             ),
             ("shale stat --sort nam a", "did you mean 'name'?"),
             ("shale policy shwo a", "did you mean 'show'?"),

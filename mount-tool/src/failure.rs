@@ -84,6 +84,15 @@ impl Failure {
         )
     }
 
+    /// A store that is not mounted cannot be opened.
+    pub(crate) fn opening(store: &Path, error: shale_store::Error) -> Self {
+        match error {
+            shale_store::Error::Io { source, .. } => Self::io("open store", store, &source),
+            shale_store::Error::Locked { .. } => Self::new(exit::BUSY, error),
+            other => Self::new(exit::NO_INPUT, other),
+        }
+    }
+
     /// A path in a mount that nobody serves any more.
     fn dead(path: &Path) -> Self {
         // Nothing below a dead mount can be asked, so the path is taken at its word.

@@ -1,7 +1,7 @@
 //! Output for people (aligned tables) and for machines (JSON).
 
 use std::ffi::OsStr;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 
 use ratatui::text::Span;
@@ -13,6 +13,53 @@ use crate::failure::{Failure, exit, reason};
 pub(crate) enum Align {
     Left,
     Right,
+}
+
+/// Blanks between two columns.
+const GAP: usize = 2;
+/// Columns are not cut to less than this.
+const NARROWEST: usize = 12;
+
+/// What is left of a text that is too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keep {
+    Start,
+    End,
+}
+
+impl Keep {
+    /// The text in so many columns, with an ellipsis for the rest.
+    pub(crate) fn cut(self, text: &str, room: usize) -> String {
+        if columns(text) <= room {
+            return text.to_owned();
+        }
+        let mut left = room.saturating_sub(1);
+        let mut fits = |letter: &char| {
+            let width = columns(letter.encode_utf8(&mut [0; 4]));
+            let fits = width <= left;
+            left = left.saturating_sub(width);
+            fits
+        };
+        match self {
+            Self::Start => {
+                let kept: String = text.chars().take_while(&mut fits).collect();
+                kept + "…"
+            }
+            Self::End => {
+                let kept: Vec<char> = text.chars().rev().take_while(&mut fits).collect();
+                std::iter::once('…').chain(kept.into_iter().rev()).collect()
+            }
+        }
+    }
+}
+
+/// Columns of the terminal that a report goes to; none where it goes elsewhere.
+pub(crate) fn terminal_width() -> Option<usize> {
+    if !io::stdout().is_terminal() {
+        return None;
+    }
+    let (columns, _) = ratatui::crossterm::terminal::size().ok()?;
+    (columns > 0).then(|| columns.into())
 }
 
 /// A table with aligned columns.
@@ -34,19 +81,43 @@ impl Table {
         self.rows.push(cells.into_iter().collect());
     }
 
-    /// Lines without trailing blanks, two blanks between columns.
-    pub(crate) fn render(&self) -> String {
+    /// Columns of a terminal that it takes.
+    pub(crate) fn width(&self) -> usize {
+        self.widths().iter().map(|width| width + GAP).sum::<usize>() - GAP
+    }
+
+    fn widths(&self) -> Vec<usize> {
         let width = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(column));
             cells.map(|cell| columns(cell)).max().unwrap_or(0)
         };
-        let widths: Vec<usize> = (0..self.align.len()).map(width).collect();
+        (0..self.align.len()).map(width).collect()
+    }
+
+    /// Makes it as narrow as a terminal, if it is to go to one, by cutting off what is too long
+    /// in some columns. None becomes so narrow that nothing can be recognised.
+    pub(crate) fn fit(mut self, terminal: Option<usize>, cuts: &[(usize, Keep)]) -> Self {
+        for &(column, keep) in cuts {
+            let excess = terminal.map_or(0, |terminal| self.width().saturating_sub(terminal));
+            let widest = self.widths().get(column).copied().unwrap_or(0);
+            let room = widest.saturating_sub(excess).max(NARROWEST);
+            if excess > 0 && room < widest {
+                let cells = self.rows.iter_mut().filter_map(|row| row.get_mut(column));
+                cells.for_each(|cell| *cell = keep.cut(cell, room));
+            }
+        }
+        self
+    }
+
+    /// Lines without trailing blanks, two blanks between columns.
+    pub(crate) fn render(&self) -> String {
+        let widths = self.widths();
         let mut text = String::new();
         for row in &self.rows {
             let mut line = String::new();
             for ((cell, &width), align) in row.iter().zip(&widths).zip(&self.align) {
                 if !line.is_empty() {
-                    line.push_str("  ");
+                    line.push_str(&" ".repeat(GAP));
                 }
                 let blanks = " ".repeat(width.saturating_sub(columns(cell)));
                 match align {
@@ -149,6 +220,40 @@ mod tests {
             table.render(),
             "path      raw\n日本.nc   2 B\nplain.nc  3 B\n"
         );
+    }
+
+    #[test]
+    fn a_table_is_cut_to_the_width_of_a_terminal() {
+        let table = || {
+            let mut table = Table::new(&[
+                ("path", Align::Left),
+                ("raw", Align::Right),
+                ("transform", Align::Left),
+            ]);
+            let path = "/lustre/project/model/run/history.nc".to_owned();
+            let transform = "residuals of something".to_owned();
+            table.row([path, "2 B".to_owned(), transform]);
+            table
+        };
+        let cuts = [(0, Keep::End), (2, Keep::Start)];
+        let whole = table().render();
+        assert_eq!(table().fit(None, &cuts).render(), whole);
+        assert_eq!(table().fit(Some(100), &cuts).render(), whole);
+        assert_eq!(
+            table().fit(Some(50), &cuts).render().lines().nth(1),
+            Some("…model/run/history.nc  2 B  residuals of something")
+        );
+        assert_eq!(
+            table().fit(Some(20), &cuts).render().lines().nth(1),
+            Some("…/history.nc  2 B  residuals o…")
+        );
+    }
+
+    #[test]
+    fn wide_letters_are_not_cut_in_two() {
+        assert_eq!(Keep::End.cut("日本語", 4), "…語");
+        assert_eq!(Keep::Start.cut("日本語", 5), "日本…");
+        assert_eq!(Keep::Start.cut("日本語", 6), "日本語");
     }
 
     #[test]

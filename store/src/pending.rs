@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use shale_index::ROOT;
 use shale_index::extent::Place;
-use shale_index::schema::Rollup;
+use shale_index::schema::{Inode, Rollup};
+use shale_index::{Namespace, ROOT};
 
 use crate::file::{File, FileState};
 use crate::store::Inner;
@@ -53,6 +53,18 @@ struct Pending {
     unwritten: u64,
 }
 
+impl Taken {
+    /// Of an inode, or of everything below it, when everything is stored.
+    pub(crate) fn stored(namespace: &Namespace, inode: &Inode) -> Result<Self, Error> {
+        let known = if inode.is_dir() {
+            namespace.rollup(inode.ino)?
+        } else {
+            one(inode)
+        };
+        Ok(Pending::default().on(known))
+    }
+}
+
 impl Pending {
     fn add(&mut self, other: &Self) {
         self.files += other.files;
@@ -93,8 +105,8 @@ impl Store {
     pub fn taken(&self, ino: u64) -> Result<Taken, Error> {
         // Before the index is asked: else it could be committed and forgotten in between.
         let Some(file) = self.inner.file_in_use(ino) else {
-            let inode = self.inner.namespace.inode(ino)?;
-            return Ok(Pending::default().on(one(&inode)));
+            let namespace = &self.inner.namespace;
+            return Taken::stored(namespace, &namespace.inode(ino)?);
         };
         let mut state = file.state.lock();
         let inode = self.inner.namespace.inode(ino)?;
@@ -121,7 +133,7 @@ impl Store {
     }
 }
 
-fn one(inode: &shale_index::schema::Inode) -> Rollup {
+fn one(inode: &Inode) -> Rollup {
     Rollup {
         raw: if inode.is_file() { inode.size } else { 0 },
         stored: inode.stored,

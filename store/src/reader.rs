@@ -14,6 +14,7 @@ use crate::frames::Frames;
 use crate::lock::SharedLock;
 use crate::map::FileMap;
 use crate::pack::Packs;
+use crate::pending::Taken;
 use crate::store::{read_index, require_superblock};
 
 /// Decoded frames kept for reads of their neighbours.
@@ -83,6 +84,14 @@ impl Reader {
             }
             entries.extend(more);
         }
+    }
+
+    /// What a file takes, or everything below a directory.
+    ///
+    /// # Errors
+    /// When a record is damaged.
+    pub fn taken(&self, inode: &Inode) -> Result<Taken, Error> {
+        Taken::stored(&self.namespace, inode)
     }
 
     /// All extended attributes of an inode, access control lists included.

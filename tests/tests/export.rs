@@ -335,7 +335,7 @@ fn damaged(case: &Case) -> Outcome {
     let value = report(&finished)?;
     let message = value["problems"][0]["message"].as_str().unwrap_or_default();
     ensure!(
-        message.contains("could not be read and are zeros"),
+        message.contains("could not be read and became zeros"),
         "{value}"
     );
     let saved = fs::read(copy.join("worse"))?;

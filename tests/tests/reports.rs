@@ -2,6 +2,8 @@
 
 #[path = "reports/odd.rs"]
 mod odd;
+#[path = "reports/places.rs"]
+mod places;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -34,6 +36,13 @@ fn main() -> ExitCode {
         .test("ratios_are_of_what_is_stored", odd::while_writing)
         .test("a_total_is_not_less_than_its_parts", odd::growing)
         .test("a_listing_asks_once_for_each_name", odd::cheap)
+        .test(
+            "without_a_path_it_is_the_directory_where_one_is",
+            places::here,
+        )
+        .test("overlapping_paths_count_once", places::overlapping)
+        .test("a_store_is_told_from_a_mount", places::stores)
+        .test("lines_fit_into_a_terminal", places::width)
         .test("what_is_dense_is_not_called_incompressible", dense)
         .test("totals_of_directories_are_exact_after_a_kill", totals)
         .test("metrics_move_with_the_work", metrics)

@@ -1,13 +1,14 @@
 //! Extended attributes, those of access control lists, and the virtual ones that report.
 
-use shale_store::index::schema::{Inode, Phase, Time};
+use shale_store::index::schema::{Inode, Time};
 use shale_store::index::{AttrChange, XattrMode};
 use shale_store::{Collecting, Taken};
 
 use crate::acl::{self, Acl};
 use crate::error::refused;
 use crate::policy::is_own;
-use crate::settler::{Request, is_incompressible};
+use crate::settler::Request;
+use crate::state::at_rest;
 use crate::{Caller, Error, Fs};
 
 /// Prefix of the reports among the attributes that belong to ShaleFS.
@@ -149,12 +150,7 @@ impl Fs {
         } else if taken.writing {
             "writing"
         } else {
-            match inode.phase {
-                Phase::Fresh | Phase::Loose => "stored",
-                Phase::Settled => "settled",
-                Phase::Hard(_) if is_incompressible(inode) => "incompressible",
-                Phase::Hard(_) => "compact",
-            }
+            at_rest(inode)
         }
     }
 

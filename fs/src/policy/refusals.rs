@@ -77,14 +77,14 @@ impl Drop for Refusals {
 #[must_use]
 pub fn tells_of_refusal(line: &str) -> bool {
     line.contains(" WARN the attribute ") && line.contains(" is left as it is: ")
-        || line.contains(" more attributes were refused ")
+        || line.contains(" WARN attributes were refused ")
 }
 
 fn tell_left_out(count: u64) {
     if count > 0 {
         tracing::warn!(
-            "{count} more attributes were refused and left out here; at most {LOGGED} a minute \
-             are logged"
+            "attributes were refused {count} times more than is logged, which is at most {LOGGED} \
+             a minute"
         );
     }
 }

@@ -9,8 +9,9 @@ use shale_backing::{Priority, set_priority};
 use shale_store::{File, SettleBatch, Settled};
 
 use super::control::{Outcome, Request};
-use super::{BATCH, Settling, is_gone, is_incompressible, is_quiet};
+use super::{BATCH, Settling, is_gone, is_quiet};
 use crate::error::refused;
+use crate::state::is_incompressible;
 use crate::{Error, Fs};
 
 /// How long a file is left alone after settling it failed.

@@ -15,7 +15,7 @@ use crate::demo::scratch::Scratch;
 use crate::demo::weather::Weather;
 use crate::failure::{Failure, exit};
 use crate::interrupt::Interrupt;
-use crate::report::print;
+use crate::report::{counted, print};
 use crate::size;
 
 const FILE: &str = "weather.nc";
@@ -36,7 +36,11 @@ pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode, Failure> {
     say("mount point", &scratch.mountpoint().display().to_string())?;
     say(
         "writing",
-        &format!("{FILE}: {}, {} time steps", size::human(length), args.steps),
+        &format!(
+            "{FILE}: {}, {}",
+            size::human(length),
+            counted(args.steps.into(), "time step", "time steps")
+        ),
     )?;
     let written = write(&path, &weather, args.steps, &interrupt)?;
     say(

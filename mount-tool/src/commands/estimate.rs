@@ -14,7 +14,7 @@ use serde::Serialize;
 use shale_fs::options::parse_size;
 
 use crate::failure::{Failure, exit};
-use crate::report::{self, Align, Table};
+use crate::report::{self, Align, Table, counted};
 use crate::size;
 use model::{Model, Throughput};
 use plot::Picture;
@@ -212,10 +212,7 @@ fn render(estimate: &Estimate) -> String {
     let mut text = format!(
         "{} in {}, {} of it sampled",
         size::human(estimate.raw),
-        match estimate.files {
-            1 => "1 file".to_owned(),
-            files => format!("{files} files"),
-        },
+        counted(estimate.files, "file", "files"),
         size::human(estimate.sampled)
     );
     if estimate.holes > 0 {
@@ -252,14 +249,9 @@ fn render(estimate: &Estimate) -> String {
     text.push('\n');
     text.push_str(&table.render());
     text.push_str(&format!(
-        "\nwith storage of {} and {} {}:\n",
+        "\nwith storage of {} and {}:\n",
         rate(estimate.bandwidth),
-        estimate.workers,
-        if estimate.workers == 1 {
-            "core"
-        } else {
-            "cores"
-        }
+        counted(estimate.workers, "core", "cores")
     ));
     let mut table = Table::new(&[
         ("", Align::Left),

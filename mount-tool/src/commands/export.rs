@@ -15,7 +15,7 @@ use crate::export::stored::Stored;
 use crate::export::tree::{self, Report, Wishes};
 use crate::failure::{Failure, exit};
 use crate::mountinfo::Mounts;
-use crate::report::{self, printable};
+use crate::report::{self, counted, printable};
 use crate::wait::Progress;
 use crate::{paths, size};
 
@@ -231,32 +231,28 @@ fn render(report: &Report, target: &Path) -> String {
             names.join(", ")
         );
     }
-    let plural = |count: u64, one: &str, many: &str| match count {
-        1 => format!("1 {one}"),
-        _ => format!("{count} {many}"),
-    };
     let _ = write!(
         text,
         "{}, {} in {} copied to {} and compared",
-        plural(report.files, "file", "files"),
+        counted(report.files, "file", "files"),
         size::human(report.bytes),
-        plural(report.directories, "directory", "directories"),
+        counted(report.directories, "directory", "directories"),
         target.display()
     );
     if report.others > 0 {
         let _ = write!(
             text,
             "; {}",
-            plural(report.others, "link or other", "links and others")
+            counted(report.others, "link or other", "links and others")
         );
     }
     if report.present > 0 {
-        let were = plural(report.present, "was", "were");
+        let were = counted(report.present, "was", "were");
         let _ = write!(text, "; {were} there already");
     }
     let problems = report.problems.len() as u64;
     if problems > 0 {
-        let _ = write!(text, "; {}", plural(problems, "problem", "problems"));
+        let _ = write!(text, "; {}", counted(problems, "problem", "problems"));
     }
     text.push('\n');
     text

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use crate::backend::{self, FsckOptions, FsckReport, store_files};
 use crate::cli::FsckArgs;
 use crate::failure::{Failure, fsck_exit};
-use crate::report::{self, printable};
+use crate::report::{self, counted, printable};
 use crate::wait::Progress;
 
 pub(crate) fn run(args: &FsckArgs) -> Result<ExitCode, Failure> {
@@ -87,10 +87,7 @@ fn render(report: &FsckReport, store: &Path) -> String {
         .count();
     let repaired = report.problems.len() - left;
     let store = store.display();
-    let problems = |count: usize| match count {
-        1 => "1 problem".to_owned(),
-        _ => format!("{count} problems"),
-    };
+    let problems = |count: usize| counted(count as u64, "problem", "problems");
     let _ = match (left, repaired) {
         (0, 0) => writeln!(text, "{store}: clean"),
         (0, _) => writeln!(text, "{store}: {} repaired", problems(repaired)),

@@ -128,7 +128,7 @@ fn synopsis(command: &Command, whole: bool) -> String {
     let mut text = format!("\\fB{}\\fR", escape(name));
     let shown = |argument: &&Arg| !argument.is_hide_set() && argument.get_id() != "help";
     for argument in command.get_arguments().filter(shown) {
-        text.push_str("\n");
+        text.push('\n');
         text.push_str(&call(argument));
     }
     if command.has_subcommands() {

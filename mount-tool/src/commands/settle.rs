@@ -15,7 +15,7 @@ use crate::attributes::{Taken, ask, check_place, tell, unreadable};
 use crate::cli::SettleArgs;
 use crate::failure::{Failure, exit, one_line};
 use crate::interrupt::Interrupt;
-use crate::report;
+use crate::report::{self, counted};
 use crate::size;
 use crate::wait::Progress;
 
@@ -101,12 +101,12 @@ pub(crate) fn run(args: &SettleArgs) -> Result<ExitCode, Failure> {
             return Err(goes_on(args, &asked));
         }
         // Before it is asked for: it may be quick.
-        let Taken {
+        let shale_store::Taken {
             raw,
             stored: before,
             ..
         } = match Taken::of(&path) {
-            Ok(taken) => taken,
+            Ok(taken) => taken.figures,
             Err(failure) if failure.status == exit::NO_INPUT => continue,
             Err(failure) if failure.status == exit::NO_PERMISSION => {
                 summary.has_failed(&path, DENIED);
@@ -409,10 +409,7 @@ impl Summary {
 }
 
 fn files(count: usize) -> String {
-    match count {
-        1 => "1 file".to_owned(),
-        _ => format!("{count} files"),
-    }
+    counted(count as u64, "file", "files")
 }
 
 /// A line, and below it some names, each on a line whatever it holds.

@@ -1,13 +1,14 @@
 //! `shale stat`: asks the file system through its virtual attributes.
 
 mod bars;
+mod unmounted;
 mod vars;
 
 use std::cmp::Ordering;
 use std::ffi::OsStr;
-use std::fs::FileType;
+use std::fs::{FileType, Metadata};
 use std::io::{self, IsTerminal};
-use std::os::unix::fs::FileTypeExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -15,8 +16,11 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use crate::attributes::{Taken, ask, check_place, unreadable};
+use crate::backend::is_store;
 use crate::failure::{Failure, exit};
-use crate::report::{self, Align, Table, printable};
+use crate::mountinfo::{Mount, Mounts};
+use crate::paths;
+use crate::report::{self, Align, Keep, Table, printable};
 use crate::size;
 use bars::Bars;
 
@@ -40,14 +44,16 @@ Columns with --vars:
   transform               how some of its frames are made
 
 Exit status:
-  0 shown, 64 wrong usage, 66 not in a ShaleFS mount, 74 I/O error, 75 the file changes too often
-  (--vars), 77 no permission
+  0 shown, 64 wrong usage, 66 neither in a ShaleFS mount nor a store, 74 I/O error, 75 the file
+  changes too often (--vars) or the store is in use elsewhere, 77 no permission
 
 Examples:
+  shale stat                          the directory where one is
   shale stat ~/data
   shale stat --sort stored --reverse ~/data
   shale stat --summary ~/data/run1 ~/data/run2
   shale stat --vars ~/data/run1/history.nc
+  shale stat /lustre/me/store         a store that is not mounted
   shale stat --json ~/data/run1/history.nc";
 
 #[derive(Args, Debug)]
@@ -74,8 +80,8 @@ pub(crate) struct StatArgs {
     /// Do not draw the share of stored bytes
     #[arg(long)]
     pub(crate) no_bars: bool,
-    /// Files and directories in a ShaleFS mount
-    #[arg(required = true, value_name = "PATH")]
+    /// Files and directories in a ShaleFS mount, or stores that are not mounted
+    #[arg(value_name = "PATH", default_value = ".")]
     pub(crate) paths: Vec<PathBuf>,
 }
 
@@ -125,7 +131,7 @@ pub(crate) fn run(args: &StatArgs) -> Result<ExitCode, Failure> {
     if args.json {
         report::print_json(&report)?;
     } else {
-        report::print(&render(&report, bars))?;
+        report::print(&render(&report, bars, report::terminal_width()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -135,6 +141,7 @@ pub(crate) fn table(path: &Path) -> Result<String, Failure> {
     Ok(render(
         &examine(&[path.to_owned()], false, false)?,
         Bars::None,
+        report::terminal_width(),
     ))
 }
 
@@ -176,8 +183,15 @@ struct Report {
 /// Codecs cost a look into every file, and tables do not show them.
 fn examine(paths: &[PathBuf], summary: bool, codecs: bool) -> Result<Report, Failure> {
     let mut entries = Vec::new();
+    let mut places = Places::default();
     for path in paths {
         let metadata = std::fs::metadata(path).map_err(|e| unreadable(path, &e))?;
+        places.add(path, &metadata);
+        if is_unmounted_store(path, &metadata)? {
+            entries.push(unmounted::examine(path, summary)?);
+            continue;
+        }
+        check_place(path)?;
         // Before the whole, so that files that grow meanwhile do not make the parts add up to
         // more.
         let children = if metadata.is_dir() && !summary {
@@ -190,8 +204,60 @@ fn examine(paths: &[PathBuf], summary: bool, codecs: bool) -> Result<Report, Fai
             ..entry(path, path.as_os_str(), metadata.file_type(), codecs)?
         });
     }
-    let total = Figures::sum(entries.iter().filter_map(|entry| entry.figures));
+    let counted = places.counted();
+    let once = entries.iter().zip(counted).filter(|(_, counted)| *counted);
+    let total = Figures::sum(once.filter_map(|(entry, _)| entry.figures));
     Ok(Report { entries, total })
+}
+
+fn is_unmounted_store(path: &Path, metadata: &Metadata) -> Result<bool, Failure> {
+    let absolute = paths::absolute(path).map_err(|e| unreadable(path, &e))?;
+    let mounts = Mounts::read()?;
+    let in_mount = mounts.holding(&absolute).is_some_and(Mount::is_shale);
+    Ok(metadata.is_dir() && !in_mount && mounts.of_store(&absolute).is_none() && is_store(path))
+}
+
+/// Where paths are, so that what one of them stands for is not counted with another again.
+#[derive(Debug, Default)]
+struct Places(Vec<Place>);
+
+#[derive(Debug)]
+struct Place {
+    id: FileId,
+    /// The directories that it is in.
+    above: Vec<FileId>,
+}
+
+/// Device and inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FileId(u64, u64);
+
+impl From<&Metadata> for FileId {
+    fn from(metadata: &Metadata) -> Self {
+        Self(metadata.dev(), metadata.ino())
+    }
+}
+
+impl Places {
+    fn add(&mut self, path: &Path, metadata: &Metadata) {
+        let whole = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let above = whole.ancestors().skip(1);
+        let above = above.filter_map(|path| Some(FileId::from(&path.metadata().ok()?)));
+        self.0.push(Place {
+            id: metadata.into(),
+            above: above.collect(),
+        });
+    }
+
+    /// For each path whether it counts: it is not in one of the others, and comes the first time.
+    fn counted(&self) -> Vec<bool> {
+        let counts = |(number, place): (usize, &Place)| {
+            let before = &self.0[..number];
+            !before.iter().any(|other| other.id == place.id)
+                && !self.0.iter().any(|other| place.above.contains(&other.id))
+        };
+        self.0.iter().enumerate().map(counts).collect()
+    }
 }
 
 fn children(directory: &Path, codecs: bool) -> Result<Vec<Entry>, Failure> {
@@ -247,15 +313,7 @@ fn entry(path: &Path, name: &OsStr, file_type: FileType, codecs: bool) -> Result
         None
     };
     Ok(Entry {
-        figures: Some(Figures {
-            raw: taken.raw,
-            stored: taken.stored,
-            stored_raw: taken.stored_raw,
-            unwritten: taken.unwritten,
-            ratio: size::ratio(taken.stored_raw, taken.stored),
-            files: taken.files,
-            dirs: taken.dirs,
-        }),
+        figures: Some(Figures::from(&taken.figures)),
         state: state(file_type, taken.state),
         codecs,
         ..without_figures(name, file_type)
@@ -283,6 +341,20 @@ fn kind(file_type: FileType) -> &'static str {
     }
 }
 
+impl From<&shale_store::Taken> for Figures {
+    fn from(taken: &shale_store::Taken) -> Self {
+        Self {
+            raw: taken.raw,
+            stored: taken.stored,
+            stored_raw: taken.stored_raw,
+            unwritten: taken.unwritten,
+            ratio: size::ratio(taken.stored_raw, taken.stored),
+            files: taken.files,
+            dirs: taken.dirs,
+        }
+    }
+}
+
 impl Figures {
     fn sum(all: impl Iterator<Item = Self>) -> Self {
         let mut sum = Self::default();
@@ -307,7 +379,7 @@ impl Entry {
     /// Its name in a table.
     fn shown(&self) -> String {
         let mut name = printable(&self.path);
-        if self.kind == "directory" && !name.ends_with('/') {
+        if matches!(self.kind, "directory" | "store") && !name.ends_with('/') {
             name.push('/');
         }
         name
@@ -316,7 +388,7 @@ impl Entry {
     /// Its state, or what it is where it has none.
     fn note(&self) -> &str {
         self.state.as_deref().unwrap_or(match self.kind {
-            "file" | "directory" => "",
+            "file" | "directory" | "store" => "",
             kind => kind,
         })
     }
@@ -328,7 +400,8 @@ impl Entry {
     }
 }
 
-fn render(report: &Report, bars: Bars) -> String {
+/// The table, no wider than a terminal. Bars are left out where they leave no room for names.
+fn render(report: &Report, bars: Bars, terminal: Option<usize>) -> String {
     let unwritten = report.entries.iter().any(Entry::is_unwritten);
     let mut columns = vec![("path", Align::Left), ("raw", Align::Right)];
     if unwritten {
@@ -369,6 +442,11 @@ fn render(report: &Report, bars: Bars) -> String {
     if several {
         let total = &report.total;
         line("total".to_owned(), Some(total), total.stored, "");
+    }
+    let cuts = [(0, Keep::End)];
+    let table = table.fit(terminal, &cuts);
+    if bars != Bars::None && terminal.is_some_and(|terminal| table.width() > terminal) {
+        return render(report, Bars::None, terminal);
     }
     let mut text = table.render();
     if unwritten {
@@ -429,7 +507,7 @@ link              -         -      -      -  symlink
 /mnt/b.nc  1.00 MiB   512 KiB  2.00x      1  settled
 total      4.00 MiB  2.50 MiB  1.60x      3
 ";
-        assert_eq!(render(&report(), Bars::None), expected);
+        assert_eq!(render(&report(), Bars::None, None), expected);
     }
 
     #[test]
@@ -450,11 +528,11 @@ total      4.00 MiB  2.50 MiB  1.60x      3
     #[test]
     fn figures_that_are_about_to_change_are_explained() {
         let mut report = report();
-        assert!(!render(&report, Bars::None).contains("unwritten"));
+        assert!(!render(&report, Bars::None, None).contains("unwritten"));
         let child = &mut report.entries[0].children.as_mut().unwrap()[0];
         let figures = child.figures.as_mut().unwrap();
         (figures.stored_raw, figures.unwritten) = (2 << 20, 1 << 20);
-        let text = render(&report, Bars::None);
+        let text = render(&report, Bars::None, None);
         let line = "a\\n.nc     3.00 MiB   1.00 MiB  2.00 MiB  1.00x      1  settled\n";
         assert!(text.contains(line), "{text}");
         assert!(text.ends_with(WRITING));
@@ -462,7 +540,7 @@ total      4.00 MiB  2.50 MiB  1.60x      3
 
     #[test]
     fn bars_show_the_share_of_the_directory_and_of_all() {
-        let text = render(&report(), Bars::Blocks);
+        let text = render(&report(), Bars::Blocks, None);
         let shares: Vec<&str> = text
             .lines()
             .map(|line| line.split("x  ").nth(1).unwrap_or("").trim_end())
@@ -470,7 +548,7 @@ total      4.00 MiB  2.50 MiB  1.60x      3
         assert!(shares[1].starts_with("██████████  "), "{text}");
         assert!(shares[4].starts_with("████████  "), "{text}");
         assert!(shares[5].starts_with("██  "), "{text}");
-        assert!(render(&report(), Bars::Plain).contains("##########"));
+        assert!(render(&report(), Bars::Plain, None).contains("##########"));
     }
 
     #[test]

@@ -340,8 +340,8 @@ fn inodes(store: &Store) -> Check {
             "inodes",
             Problem,
             format!(
-                "only {free} of {all} inodes are free on the device, and packs and the index need \
-                 some; delete small files that are there beside the store"
+                "inodes are running out on the device, {free} of {all} are left, and packs and the \
+                 index need some; delete small files that are there beside the store"
             ),
         );
     }
@@ -372,10 +372,11 @@ fn clock(machine: &Machine, store: &Store) -> Check {
         )
     } else if store.newest > machine.now + CLOCK_SKEW {
         let behind = (store.newest - machine.now) / 60;
+        let behind = counted(behind, "minute", "minutes");
         (
             Problem,
             format!(
-                "the clock is {behind} minutes behind the latest change of the store, so times of \
+                "the clock is {behind} behind the latest change of the store, so times of \
                  files will go backwards; {set}"
             ),
         )

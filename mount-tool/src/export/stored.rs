@@ -21,7 +21,7 @@ pub(crate) struct Stored {
 impl Stored {
     /// Opens a store; `only` are names from its top down, none for all.
     pub(crate) fn open(store: &Path, only: &Path) -> Result<Self, Failure> {
-        let reader = Reader::open(store).map_err(|error| refused(store, error))?;
+        let reader = Reader::open(store).map_err(|error| Failure::opening(store, error))?;
         let mut stored = Self {
             reader,
             store: store.to_owned(),
@@ -58,15 +58,6 @@ impl Stored {
                 self.store.display()
             ),
         )
-    }
-}
-
-/// Why a store cannot be opened.
-fn refused(store: &Path, error: Error) -> Failure {
-    match error {
-        Error::Io { source, .. } => Failure::io("open store", store, &source),
-        Error::Locked { .. } => Failure::new(exit::BUSY, error),
-        other => Failure::new(exit::NO_INPUT, other),
     }
 }
 

@@ -14,7 +14,7 @@ use super::attributes;
 use super::copy::{self, Draft, cannot_write};
 use super::source::{Kind, Node, Source};
 use crate::failure::{Failure, exit};
-use crate::report;
+use crate::report::{self, counted};
 
 /// How to copy.
 #[derive(Clone, Copy, Debug, Default)]
@@ -202,10 +202,11 @@ impl<S: Source> Export<'_, S> {
             let failure = Failure::new(
                 exit::IO,
                 format_args!(
-                    "{} is damaged: {all} bytes in {} places could not be read and are zeros, the \
-                     first at offset {start}",
+                    "{} is damaged: {} in {} could not be read and became zeros, the first at offset \
+                     {start}",
                     target.display(),
-                    lost.len()
+                    counted(all, "byte", "bytes"),
+                    counted(lost.len() as u64, "place", "places")
                 ),
             );
             self.note(target, &failure);

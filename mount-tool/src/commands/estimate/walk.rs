@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::attributes::unreadable;
 use crate::failure::{Failure, exit};
-use crate::report;
+use crate::report::{self, counted};
 use crate::wait::Waiting;
 
 /// Smaller holes are taken for zeros.
@@ -71,15 +71,27 @@ impl Found {
 impl Skipped {
     pub(super) fn describe(&self) -> String {
         let parts = [
-            (self.links, "symbolic links"),
-            (self.special, "devices, sockets and pipes"),
-            (self.unreadable, "that cannot be read"),
-            (self.other_file_systems, "on other file systems"),
+            (self.links, "symbolic link", "symbolic links"),
+            (
+                self.special,
+                "device, socket or pipe",
+                "devices, sockets and pipes",
+            ),
+            (
+                self.unreadable,
+                "that cannot be read",
+                "that cannot be read",
+            ),
+            (
+                self.other_file_systems,
+                "on another file system",
+                "on other file systems",
+            ),
         ];
         let said = parts
             .iter()
-            .filter(|(count, _)| *count > 0)
-            .map(|(count, what)| format!("{count} {what}"));
+            .filter(|(count, ..)| *count > 0)
+            .map(|(count, one, many)| counted(*count, one, many));
         said.collect::<Vec<_>>().join(", ")
     }
 }
@@ -203,7 +215,7 @@ mod tests {
         let found = walk(dir.path(), true).unwrap();
         assert_eq!((found.files.len(), found.raw), (2, 8));
         assert_eq!((found.skipped.links, found.skipped.special), (1, 1));
-        assert!(found.skipped.describe().contains("1 symbolic links"));
+        assert!(found.skipped.describe().contains("1 symbolic link"));
         assert_eq!(walk(&at("a"), false).unwrap().raw, 3);
         assert!(walk(&at("none"), false).is_err());
     }

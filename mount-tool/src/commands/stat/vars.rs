@@ -10,7 +10,7 @@ use super::bars::Bars;
 use super::{Figures, StatArgs};
 use crate::attributes::{Taken, ask_now, check_place, stranger, unreadable};
 use crate::failure::{Failure, exit};
-use crate::report::{self, Align, Table, printable};
+use crate::report::{self, Align, Keep, Table, printable};
 use crate::size;
 use crate::wait::Waiting;
 
@@ -59,7 +59,8 @@ pub(super) fn run(args: &StatArgs, bars: Bars) -> Result<ExitCode, Failure> {
     if args.json {
         report::print_json(&files)?;
     } else {
-        let tables: Vec<String> = files.iter().map(|file| render(file, bars)).collect();
+        let width = report::terminal_width();
+        let tables: Vec<String> = files.iter().map(|file| render(file, bars, width)).collect();
         report::print(&tables.join("\n"))?;
     }
     Ok(ExitCode::SUCCESS)
@@ -222,7 +223,7 @@ impl Variable {
     }
 }
 
-fn render(file: &File, bars: Bars) -> String {
+fn render(file: &File, bars: Bars, terminal: Option<usize>) -> String {
     let mut columns = vec![
         ("variable", Align::Left),
         ("type", Align::Left),
@@ -262,6 +263,15 @@ fn render(file: &File, bars: Bars) -> String {
     }
     line("(other)".to_owned(), "-", "-", &file.rest, String::new());
     line("total".to_owned(), "-", "-", &file.total, String::new());
+    let cuts = [
+        (columns.len() - 1, Keep::Start),
+        (0, Keep::End),
+        (2, Keep::Start),
+    ];
+    let table = table.fit(terminal, &cuts);
+    if bars != Bars::None && terminal.is_some_and(|terminal| table.width() > terminal) {
+        return render(file, Bars::None, terminal);
+    }
     let note = match (file.complete, file.format.as_str()) {
         (_, "unknown") => ", a format that is not understood",
         (false, _) => ", not all of which is understood",
@@ -310,7 +320,7 @@ a\\tb      int8         scalar          0 B       0 B       -
 (other)   -            -          1.00 KiB     100 B  10.24x
 total     -            -          2.00 MiB  1.00 MiB   2.00x
 ";
-        assert_eq!(render(&file(), Bars::None), expected);
+        assert_eq!(render(&file(), Bars::None, None), expected);
     }
 
     #[test]

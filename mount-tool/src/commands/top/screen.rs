@@ -10,7 +10,7 @@ use ratatui::widgets::{RenderDirection, Sparkline, Widget};
 use shale_fs::live::Live;
 
 use super::rates::Rates;
-use crate::report::{self, counted, printable};
+use crate::report::{self, Keep, counted, printable};
 use crate::size;
 
 /// What `--once` prints.
@@ -269,14 +269,7 @@ fn bar(used: u64, limit: u64) -> String {
 
 /// The end of a path, which tells more than its beginning.
 fn end_of(path: &str, room: usize) -> String {
-    let length = path.chars().count();
-    if length <= room {
-        return path.to_owned();
-    }
-    let kept = room.saturating_sub(1);
-    std::iter::once('…')
-        .chain(path.chars().skip(length - kept))
-        .collect()
+    Keep::End.cut(path, room)
 }
 
 /// A time in one or two units.
