@@ -1,4 +1,4 @@
-# make demo   build, mount, write, read back, compare, unmount (KEEP=1 leaves it mounted)
+# make demo   build, mount, write, settle, read back, compare, unmount (KEEP=1 leaves it mounted)
 # make test   everything: set-up, checks, unit and end-to-end tests, a summary at the end
 # make torture  crashes, losses of power, damage, sick devices and load for HOURS=1
 # make install [PREFIX=/usr/local] [DESTDIR=]   the command, the mount helpers, the unit, manual

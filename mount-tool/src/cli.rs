@@ -102,8 +102,9 @@ pub(crate) enum Command {
     /// Try it: write a NetCDF file through a mount and compare
     ///
     /// Makes a store and a mount point, writes a few hundred MiB of simulated weather as NetCDF
-    /// with ordinary file I/O, mounts again, reads everything back, compares, and removes it
-    /// all.
+    /// with ordinary file I/O, settles it, mounts again, reads a slice and then everything back,
+    /// compares, shows what each variable takes and what gzip and nccopy make of the same data,
+    /// and removes it all.
     Demo(DemoArgs),
     /// Write manual pages and shell completions
     #[command(hide = true)]

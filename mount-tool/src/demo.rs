@@ -1,5 +1,6 @@
 //! What `shale demo` writes and where.
 
+pub(crate) mod beside;
 pub(crate) mod netcdf;
 pub(crate) mod noise;
 pub(crate) mod scratch;

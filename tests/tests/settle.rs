@@ -27,6 +27,7 @@ fn main() -> ExitCode {
         .test("a_settled_file_can_be_written_and_settles_again", again)
         .test("quiet_files_settle_by_themselves", by_themselves)
         .test("what_was_gained_is_counted_from_what_was_stored", gained)
+        .test("the_demo_shows_what_settling_gains", demo)
         .test("small_files_are_settled_together", together)
         .test("an_interrupted_settle_says_what_goes_on", interrupted)
         .test("what_was_asked_for_can_be_cancelled", cancelled)
@@ -240,6 +241,52 @@ fn by_themselves(case: &Case) -> Outcome {
     wait_for(&corpus.at("classic.nc"), "settled")?;
     fs::remove_file(corpus.mount.path().join("later.npy"))?;
     corpus.finish()
+}
+
+fn demo(case: &Case) -> Outcome {
+    let dir = case.work().join("demo");
+    let text = shale()
+        .args(["demo", "--steps", "2"])
+        .arg(&dir)
+        .limit(Duration::from_secs(120))
+        .ok()?;
+    note(&text);
+    let line = |what: &str| {
+        let mut lines = text.lines();
+        let found = lines.find_map(|line| line.strip_prefix(what));
+        found.map(str::trim).doing(format!("'{what}' in {text}"))
+    };
+    let ratio = |line: &str| -> Outcome<f64> {
+        let last = line.split(' ').rfind(|word| word.ends_with('x'));
+        let last = last.doing(format!("a ratio in '{line}'"))?;
+        Ok(last.trim_end_matches('x').parse()?)
+    };
+    let (written, settled) = (ratio(line("written")?)?, ratio(line("settled")?)?);
+    ensure!(
+        settled > written * 1.05,
+        "{written} as written, {settled} settled"
+    );
+    ensure_eq!(
+        ratio(line("total")?)?,
+        settled,
+        "the total of the variables"
+    );
+    ensure!(
+        line("a slice")?.starts_with("ta[:, :, 192, :], 64.0 KiB from 32 places"),
+        "{text}"
+    );
+    ensure!(
+        line("read back")?.ends_with("every byte as written"),
+        "{text}"
+    );
+    let gzip = line("beside it")?.strip_prefix("gzip -6 ").doing("gzip")?;
+    let gzip = ratio(gzip.split(',').next().unwrap_or_default())?;
+    ensure!(
+        gzip > 1.0 && gzip < settled,
+        "{gzip} with gzip, {settled} settled"
+    );
+    ensure!(!dir.exists(), "{} is left", dir.display());
+    Ok(())
 }
 
 /// Chunks of an array, as Zarr stores them: many small files.

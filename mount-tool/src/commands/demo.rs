@@ -9,8 +9,11 @@ use std::time::{Duration, Instant};
 
 use xxhash_rust::xxh3::Xxh3;
 
+use crate::attributes::{self, Taken};
 use crate::cli::DemoArgs;
-use crate::commands::stat;
+use crate::commands::settle;
+use crate::commands::stat::vars;
+use crate::demo::beside::Sample;
 use crate::demo::scratch::Scratch;
 use crate::demo::weather::Weather;
 use crate::failure::{Failure, exit};
@@ -45,12 +48,21 @@ pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode, Failure> {
     let written = write(&path, &weather, args.steps, &interrupt)?;
     say(
         "written",
-        &format!("{}, fsync included", size::rate(length, written.time)),
+        &format!(
+            "{}, fsync included: {}",
+            size::rate(length, written.time),
+            stored(&path)?
+        ),
     )?;
+    let begun = Instant::now();
+    settle::one(&path, &interrupt)?;
+    let time = begun.elapsed().as_secs_f64();
+    say("settled", &format!("in {time:.1} s: {}", stored(&path)?))?;
 
     // What is read now comes from the store, not from a cache, and has survived an unmount.
     scratch.unmount()?;
     scratch.mount()?;
+    say("a slice", &slice(&path, &scratch, &weather, args.steps)?)?;
     let read = read(&path, &interrupt)?;
     if read.length != length || read.checksum != written.checksum {
         return Err(Failure::new(
@@ -69,7 +81,11 @@ pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode, Failure> {
             size::rate(length, read.time)
         ),
     )?;
-    print(&format!("\n{}", stat::table(&scratch.mountpoint())?))?;
+    interrupt.check()?;
+    if let Some(text) = beside(&scratch, &weather, &interrupt)? {
+        say("beside it", &text)?;
+    }
+    print(&format!("\n{}", vars::table(&path)?))?;
 
     if std::env::var_os("KEEP").is_some_and(|keep| !keep.is_empty() && keep != "0") {
         print(&how_to_use(&scratch))?;
@@ -80,6 +96,67 @@ pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode, Failure> {
         print("\nunmounted and removed; KEEP=1 leaves it up to try\n")?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What a file takes now.
+fn stored(path: &Path) -> Result<String, Failure> {
+    let taken = Taken::of(path)?.figures;
+    Ok(format!(
+        "{} stored, {}",
+        size::human(taken.stored),
+        size::human_ratio(taken.raw, taken.stored)
+    ))
+}
+
+/// Reads the temperature around one circle of latitude, at all levels and times: a little from
+/// many places of the file.
+fn slice(path: &Path, scratch: &Scratch, weather: &Weather, steps: u32) -> Result<String, Failure> {
+    let mountpoint = scratch.mountpoint();
+    let fetched = || -> Result<u64, Failure> {
+        let text = attributes::ask(&mountpoint, "bytes_read")?;
+        Ok(text.and_then(|text| text.parse().ok()).unwrap_or(0))
+    };
+    let failed = |e: io::Error| Failure::io("read", path, &e);
+    let [levels, rows, row] = Weather::SHAPE;
+    let wanted = rows * 3 / 4;
+    let mut circle = vec![0; row];
+    let mut length = 0;
+    let before = fetched()?;
+    let begun = Instant::now();
+    let file = File::open(path).map_err(failed)?;
+    for step in 0..steps {
+        let variable = weather.dataset().place("ta", step).unwrap_or(0);
+        for level in 0..levels {
+            let at = variable + ((level * rows + wanted) * row) as u64;
+            file.read_exact_at(&mut circle, at).map_err(failed)?;
+            length += circle.len() as u64;
+        }
+    }
+    Ok(format!(
+        "ta[:, :, {wanted}, :], {} from {} places in {} ms: read {} of {} stored",
+        size::human(length),
+        length / row as u64,
+        begun.elapsed().as_millis(),
+        size::human(fetched()? - before),
+        size::human(Taken::of(path)?.figures.stored),
+    ))
+}
+
+/// What other programs make of one time step.
+fn beside(
+    scratch: &Scratch,
+    weather: &Weather,
+    interrupt: &Interrupt,
+) -> Result<Option<String>, Failure> {
+    let sample = Sample::write(scratch.root(), weather)?;
+    let mut parts = Vec::new();
+    let mut add = |name: &str, ratio: Option<f64>| {
+        parts.extend(ratio.map(|ratio| format!("{name} {ratio:.2}x")));
+        interrupt.check()
+    };
+    add("gzip -6", sample.gzip())?;
+    add("nccopy -d5 -s", sample.nccopy())?;
+    Ok((!parts.is_empty()).then(|| format!("{} (of one time step)", parts.join(", "))))
 }
 
 fn say(what: &str, text: &str) -> Result<(), Failure> {

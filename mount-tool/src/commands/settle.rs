@@ -148,6 +148,22 @@ pub(crate) fn run(args: &SettleArgs) -> Result<ExitCode, Failure> {
     })
 }
 
+/// Settles one file and waits for it.
+pub(crate) fn one(path: &Path, interrupt: &Interrupt) -> Result<(), Failure> {
+    tell(path, "user.shale.settle.now", "1").map_err(|e| unreadable(path, &e.into()))?;
+    while is_settling(path)? {
+        interrupt.check()?;
+        std::thread::sleep(POLL);
+    }
+    match outcome(path)? {
+        Some(outcome) if outcome != "done" => Err(Failure::new(
+            exit::IO,
+            format_args!("{} was not settled: {outcome}", path.display()),
+        )),
+        _ => Ok(()),
+    }
+}
+
 /// What an interrupted command leaves behind.
 fn goes_on(args: &SettleArgs, asked: &[Asked]) -> Failure {
     // Of one that cannot be asked nothing is known.

@@ -2,7 +2,7 @@
 
 mod bars;
 mod unmounted;
-mod vars;
+pub(crate) mod vars;
 
 use std::cmp::Ordering;
 use std::ffi::OsStr;
@@ -134,15 +134,6 @@ pub(crate) fn run(args: &StatArgs) -> Result<ExitCode, Failure> {
         report::print(&render(&report, bars, report::terminal_width()))?;
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// The table for one path, as `shale stat PATH` prints it.
-pub(crate) fn table(path: &Path) -> Result<String, Failure> {
-    Ok(render(
-        &examine(&[path.to_owned()], false, false)?,
-        Bars::None,
-        report::terminal_width(),
-    ))
 }
 
 /// Figures of one path: its own, or of everything below a directory.

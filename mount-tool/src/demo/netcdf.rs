@@ -118,6 +118,18 @@ impl Dataset {
         header + self.fixed_size() + u64::from(records) * self.record_size()
     }
 
+    /// Where a variable begins in a record of a file.
+    pub(crate) fn place(&self, name: &str, record: u32) -> Option<u64> {
+        let mut at = self.file_size(record);
+        for variable in self.variables.iter().filter(|v| self.is_record(v)) {
+            if variable.name == name {
+                return Some(at);
+            }
+            at += self.size(variable);
+        }
+        None
+    }
+
     /// The header of a file with so many records.
     pub(crate) fn header(&self, records: u32) -> Vec<u8> {
         // Its length does not depend on what it says.

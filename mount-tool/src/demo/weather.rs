@@ -57,6 +57,9 @@ pub(crate) struct Weather {
 }
 
 impl Weather {
+    /// Number of levels, circles of latitude on each, and bytes of floats on each of those.
+    pub(crate) const SHAPE: [usize; 3] = [LEVELS.len(), ROWS, COLUMNS * 4];
+
     pub(crate) fn new() -> Self {
         let mut random = Random::new(SEED);
         let patterns = (0..PATTERNS).map(|_| doubled(&cascade(&mut random, ROWS, COLUMNS)));
@@ -323,6 +326,20 @@ mod tests {
         assert_eq!(record(&weather, 0).len() as u64, dataset.record_size());
         let length = dataset.header(1).len() + weather.fixed().len();
         assert_eq!(length as u64 + dataset.record_size(), dataset.file_size(1));
+    }
+
+    #[test]
+    fn the_temperature_is_where_the_dataset_says() {
+        let weather = Weather::new();
+        let begin = weather.dataset().file_size(1);
+        let at = (weather.dataset().place("ta", 1).unwrap() - begin) as usize;
+        let mut expected = Vec::new();
+        for level in LEVELS {
+            weather.slab(Field::Temperature, level, 1.0, &mut expected);
+        }
+        assert_eq!(expected.len(), Weather::SHAPE.iter().product::<usize>());
+        assert!(record(&weather, 1)[at..at + expected.len()] == expected);
+        assert_eq!(weather.dataset().place("lsm", 0), None);
     }
 
     #[test]

@@ -66,6 +66,12 @@ pub(super) fn run(args: &StatArgs, bars: Bars) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// The table of one file, without bars.
+pub(crate) fn table(path: &Path) -> Result<String, Failure> {
+    let width = report::terminal_width();
+    Ok(render(&examine(path)?, Bars::None, width))
+}
+
 fn examine(path: &Path) -> Result<File, Failure> {
     let metadata = std::fs::metadata(path).map_err(|e| unreadable(path, &e))?;
     check_place(path)?;
