@@ -26,4 +26,4 @@ pub use embedded::{Embedded, Visitor};
 pub use mem::MemKv;
 #[doc(hidden)]
 pub use options::Tuning;
-pub use options::{Options, Recovery};
+pub use options::{Options, Recent, Recovery};

@@ -31,6 +31,7 @@ mod frames;
 pub mod fsck;
 mod idle;
 mod janitor;
+mod last_session;
 pub mod lock;
 mod lost;
 mod map;

@@ -20,6 +20,7 @@ pub const FILE: &str = "lock";
 pub struct StoreLock {
     file: File,
     keep_note: AtomicBool,
+    found: Option<String>,
 }
 
 impl StoreLock {
@@ -39,6 +40,7 @@ impl StoreLock {
             .map_err(Error::io("open", &path))?;
         match lock_soon(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {
+                let found = note_in(&mut file);
                 let note = format!("{} {purpose}\n", std::process::id());
                 let write = |file: &mut File| {
                     file.set_len(0)?;
@@ -49,11 +51,17 @@ impl StoreLock {
                 Ok(Self {
                     file,
                     keep_note: AtomicBool::new(false),
+                    found,
                 })
             }
             Err(Errno::WOULDBLOCK) => Err(held(store, file)),
             Err(errno) => Err(Error::io("lock", path)(errno.into())),
         }
+    }
+
+    /// The note of a process that did not leave the store in order.
+    pub(crate) fn found_note(&self) -> Option<&str> {
+        self.found.as_deref()
     }
 
     /// Whether to leave the note behind: not everything has become durable.
@@ -82,8 +90,7 @@ impl StoreLock {
 fn held(store: &Path, mut file: File) -> Error {
     // A note that is there all the same is of a writer that has died.
     let shared = flock(&file, FlockOperation::NonBlockingLockShared).is_ok();
-    let mut note = String::new();
-    let _ = file.read_to_string(&mut note);
+    let note = note_in(&mut file).unwrap_or_default();
     let holder = match note.lines().next().and_then(|line| line.split_once(' ')) {
         _ if shared => readers(&file),
         Some((pid, purpose)) => format!("process {pid} ({purpose})"),
@@ -93,6 +100,13 @@ fn held(store: &Path, mut file: File) -> Error {
         path: store.to_owned(),
         holder,
     }
+}
+
+/// What somebody has written into a lock: process and purpose, then perhaps what is not stored.
+fn note_in(file: &mut File) -> Option<String> {
+    let mut note = String::new();
+    file.read_to_string(&mut note).ok()?;
+    (!note.trim().is_empty()).then_some(note)
 }
 
 /// Who holds a lock together with others, as far as this machine knows.
@@ -136,6 +150,7 @@ fn lockers(listed: &str, place: &str) -> Vec<u32> {
 #[derive(Debug)]
 pub(crate) struct SharedLock {
     _file: File,
+    found: Option<String>,
 }
 
 impl SharedLock {
@@ -143,18 +158,28 @@ impl SharedLock {
     /// medium that can be neither locked nor written.
     pub(crate) fn take(store: &Path) -> Result<Option<Self>, Error> {
         let path = store.join(FILE);
-        let file = match File::open(&path) {
+        let mut file = match File::open(&path) {
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             opened => opened.map_err(Error::io("open", &path))?,
         };
         match lock_soon(&file, FlockOperation::NonBlockingLockShared) {
-            Ok(()) => Ok(Some(Self { _file: file })),
+            Ok(()) => Ok(Some(Self {
+                found: note_in(&mut file),
+                _file: file,
+            })),
             Err(Errno::WOULDBLOCK) => Err(held(store, file)),
             Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) if cannot_be_written(&file) => {
                 Ok(None)
             }
             Err(errno) => Err(Error::io("lock", path)(errno.into())),
         }
+    }
+}
+
+impl SharedLock {
+    /// As [`StoreLock::found_note`].
+    pub(crate) fn found_note(&self) -> Option<&str> {
+        self.found.as_deref()
     }
 }
 

@@ -52,7 +52,7 @@ impl Reader {
         let backing: Arc<dyn Backing> = Arc::new(ReadOnly::new(backing));
         require_superblock(&*backing)?;
         let lock = SharedLock::take(path)?;
-        let (superblock, engine) = read_index(&backing)?;
+        let (superblock, engine, _) = read_index(&backing)?;
         // No session: a pack could not even be begun.
         let packs = Packs::open(backing, superblock.id, 0, Default::default())?;
         Ok(Self {

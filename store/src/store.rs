@@ -7,7 +7,7 @@ use std::sync::Arc;
 use shale_backing::failpoint::{Stage, reach};
 use shale_backing::{Backing, Choice, PROBE, PosixBacking, ReadOnly, Space, open_device};
 use shale_codec::Effort;
-use shale_index::engine::Embedded;
+use shale_index::engine::{Embedded, Recovery};
 use shale_index::{Kv, Namespace};
 
 use crate::Error;
@@ -31,7 +31,7 @@ use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::channel::{self, Receiver, Sender};
 use crate::sync::thread::{self, JoinHandle};
-use crate::{ahead, collector, commit, damage, idle, pack, pending, pipeline};
+use crate::{ahead, collector, commit, damage, idle, last_session, pack, pending, pipeline};
 
 /// How a store is used.
 #[derive(Clone, Debug)]
@@ -109,7 +109,7 @@ impl Store {
         }
         let lock = StoreLock::take(path, &options.purpose)?;
         let backing = open_device(path, options.device).map_err(Error::io("map files in", path))?;
-        let mut store = Self::open_on(backing, options)?;
+        let mut store = Self::open_after(backing, options, lock.found_note())?;
         store.lock = Some(lock);
         Ok(store)
     }
@@ -119,6 +119,15 @@ impl Store {
     /// # Errors
     /// [`Error::NotAStore`], or what the device says.
     pub fn open_on(backing: Arc<dyn Backing>, options: &StoreOptions) -> Result<Self, Error> {
+        Self::open_after(backing, options, None)
+    }
+
+    /// Opens the store after a process that has perhaps left a note.
+    fn open_after(
+        backing: Arc<dyn Backing>,
+        options: &StoreOptions,
+        note: Option<&str>,
+    ) -> Result<Self, Error> {
         let fresh = Superblock::read(&*backing)?.is_none();
         let superblock = prepare(&*backing, fresh)?;
         // What the index needs now may be held there.
@@ -133,7 +142,9 @@ impl Store {
         tracing::info!(?recovery, "index opened");
         let engine = Arc::new(engine);
         let catalog = Catalog::open(Arc::clone(&backing), superblock.id, &engine, &recovery)?;
-        Self::with_engine(backing, engine, superblock, options, Some(catalog))
+        let store = Self::with_engine(backing, engine, superblock, options, Some(catalog))?;
+        last_session::report(store.namespace(), &recovery, note);
+        Ok(store)
     }
 
     /// Opens a store over any engine.
@@ -197,7 +208,8 @@ impl Store {
         let backing: Arc<dyn Backing> = Arc::new(PosixBacking::new(path));
         require_superblock(&*backing)?;
         let shared = SharedLock::take(path)?;
-        let mut store = Self::open_read_only_on(backing, options)?;
+        let note = shared.as_ref().and_then(SharedLock::found_note);
+        let mut store = Self::read_after(backing, options, note)?;
         store.shared = shared;
         Ok(store)
     }
@@ -210,8 +222,17 @@ impl Store {
         backing: Arc<dyn Backing>,
         options: &StoreOptions,
     ) -> Result<Self, Error> {
+        Self::read_after(backing, options, None)
+    }
+
+    /// Opens the store to read from it after a process that has perhaps left a note.
+    fn read_after(
+        backing: Arc<dyn Backing>,
+        options: &StoreOptions,
+        note: Option<&str>,
+    ) -> Result<Self, Error> {
         let backing: Arc<dyn Backing> = Arc::new(ReadOnly::new(backing));
-        let (superblock, kv) = read_index(&backing)?;
+        let (superblock, kv, recovery) = read_index(&backing)?;
         let found = Found {
             on_disk: pack::list(&*backing)?,
             known: Namespace::last_session(&kv)?,
@@ -220,6 +241,7 @@ impl Store {
             backing,
         };
         let (inner, queues) = found.put_to_use(options, None, true)?;
+        last_session::report(&inner.namespace, &recovery, note);
         let mut threads = decoders(&inner, options, &queues.ahead)?;
         let resting = Arc::clone(&inner);
         threads.push(spawn("shale-rest".to_owned(), move || {
@@ -463,7 +485,9 @@ pub(crate) fn require_superblock(backing: &dyn Backing) -> Result<Superblock, Er
 }
 
 /// Reads the whole index of a store into memory.
-pub(crate) fn read_index(backing: &Arc<dyn Backing>) -> Result<(Superblock, Embedded), Error> {
+pub(crate) fn read_index(
+    backing: &Arc<dyn Backing>,
+) -> Result<(Superblock, Embedded, Recovery), Error> {
     let superblock = require_superblock(&**backing)?;
     let not_usable = |reason: String| Error::NotAStore {
         path: backing.root().to_owned(),
@@ -491,7 +515,7 @@ pub(crate) fn read_index(backing: &Arc<dyn Backing>) -> Result<(Superblock, Embe
                 .to_owned(),
         ));
     }
-    Ok((superblock, engine))
+    Ok((superblock, engine, recovery))
 }
 
 impl Drop for Store {

@@ -7,7 +7,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use shale_tests::{Case, Need, Outcome, Suite, ensure, read_tree, same_trees};
+use shale_tests::{
+    Case, Failure, Mount, Need, Outcome, Suite, ensure, ensure_eq, read_tree, same_trees,
+};
 
 /// Files of the catalogue at most: one, and the next while it is being made.
 const CATALOGUE: usize = 2;
@@ -22,7 +24,105 @@ fn main() -> ExitCode {
         .test("many_deaths_leave_few_files_behind", |case| {
             cycles(case, End::Death)
         })
+        .test("a_mount_tells_of_a_session_that_died", told)
+        .test("a_long_list_of_files_is_cut", many)
         .run()
+}
+
+/// The lines that a mount has logged since, all of them warnings or worse.
+fn logged(mount: &Mount, since: usize) -> Vec<String> {
+    let text = mount.log_text();
+    text[since..].lines().map(str::to_owned).collect()
+}
+
+fn told(case: &Case) -> Outcome {
+    let mut mount = case.mount("fs", &[])?;
+    fs::create_dir(mount.path().join("run 1"))?;
+    fs::write(mount.path().join("run 1/old"), b"old")?;
+    mount.remount()?;
+    ensure!(
+        mount.log_text().is_empty(),
+        "a mount after an end in order says\n{}",
+        mount.log_text()
+    );
+    let mut file = File::create(mount.path().join("run 1/synced"))?;
+    file.write_all(&[1; 300_000])?;
+    file.sync_all()?;
+    let mut file = File::create(mount.path().join("run 1/being written\n"))?;
+    file.write_all(&[2; 300_000])?;
+    let pid = mount.pid()?;
+    mount.kill9()?;
+    mount.detach();
+    drop(file);
+    mount.start()?;
+    let lines = logged(&mount, 0);
+    let [line] = &lines[..] else {
+        return Err(Failure::new(format!("not one line: {lines:#?}")));
+    };
+    for part in [
+        " WARN ",
+        "did not end in order",
+        &format!("process {pid} (mounted on {})", mount.path().display()),
+        "/run 1/synced",
+        "/run 1/being written",
+    ] {
+        ensure!(line.contains(part), "{part:?} is not in: {line}");
+    }
+    ensure!(
+        !line.contains("/old"),
+        "a file of an earlier session: {line}"
+    );
+    let since = mount.log_text().len();
+    // It is told once: this session ends in order.
+    mount.remount()?;
+    let lines = logged(&mount, since);
+    ensure!(lines.is_empty(), "again: {lines:#?}");
+    // One that died without having changed anything.
+    mount.kill9()?;
+    mount.detach();
+    mount.start()?;
+    let lines = logged(&mount, since);
+    ensure!(
+        lines.len() == 1 && lines[0].contains("did not end in order"),
+        "{lines:#?}"
+    );
+    ensure!(
+        !lines[0].contains("/run 1"),
+        "nothing was written: {lines:#?}"
+    );
+    // Those who only read are told as well, and change nothing about that.
+    mount.kill9()?;
+    mount.detach();
+    for _ in 0..2 {
+        let since = mount.log_text().len();
+        let mut reader = Mount::new(mount.store().to_owned(), mount.path().to_owned(), &["--ro"])?;
+        let lines = logged(&reader, since);
+        ensure!(
+            lines.len() == 1 && lines[0].contains("did not end in order"),
+            "read-only: {lines:#?}"
+        );
+        reader.unmount()?;
+    }
+    mount.start()?;
+    mount.unmount()
+}
+
+fn many(case: &Case) -> Outcome {
+    let mut mount = case.mount("fs", &[])?;
+    for number in 0..300 {
+        fs::write(mount.path().join(format!("file-{number}")), b"x")?;
+    }
+    mount.kill9()?;
+    mount.detach();
+    mount.start()?;
+    let lines = logged(&mount, 0);
+    ensure_eq!(lines.len(), 1, "lines: {lines:#?}");
+    ensure!(
+        lines[0].contains(" more") && lines[0].len() < 2000,
+        "the list is not cut: {}",
+        lines[0]
+    );
+    mount.unmount()
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

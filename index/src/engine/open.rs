@@ -44,7 +44,7 @@ pub(crate) fn open(
         prepare(&*backing)?;
     }
     let chain = Chain::load(&*backing)?;
-    let state = if options.read_only {
+    let mut state = if options.read_only {
         read_all(&*backing, &limits)?
     } else {
         sync_journal(&*backing, &chain)?;
@@ -59,6 +59,7 @@ pub(crate) fn open(
         damaged_history: state.replay.damaged_history.clone(),
         leases_ended: 0,
         closed: state.replay.closed && state.replay.torn == 0,
+        recent: std::mem::take(&mut state.replay.recent),
     };
     if recovery.torn_bytes > 0 {
         tracing::warn!(

@@ -113,6 +113,16 @@ impl Options {
     }
 }
 
+/// Keys that the last commits of a journal have changed, commit by commit, the newest last.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Recent(pub std::collections::VecDeque<Vec<Vec<u8>>>);
+
+impl std::fmt::Debug for Recent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} commits", self.0.len())
+    }
+}
+
 /// What opening the engine found and did.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
@@ -130,4 +140,6 @@ pub struct Recovery {
     pub leases_ended: usize,
     /// The last session ended in order, and no commit has been made since.
     pub closed: bool,
+    /// What it changed last, if it did not: as many of its commits as are worth looking at.
+    pub recent: Recent,
 }

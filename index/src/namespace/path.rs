@@ -10,7 +10,8 @@ const DEPTH: usize = 1024;
 
 impl Namespace {
     /// The path of an inode from the root, as far as it has names that can be found with bounded
-    /// effort; a part that has none is shown by its number.
+    /// effort; a part that has none is shown by its number. It fits into a line: control
+    /// characters are escaped.
     #[must_use]
     pub fn path(&self, ino: u64) -> String {
         let mut names = Vec::new();
@@ -43,9 +44,21 @@ impl Namespace {
             let entries = self.readdir(parent, cookie, PAGE).ok()?;
             cookie = entries.last()?.cookie;
             if let Some(entry) = entries.into_iter().find(|entry| entry.ino == ino) {
-                return Some((parent, String::from_utf8_lossy(&entry.name).into_owned()));
+                return Some((parent, printable(&entry.name)));
             }
         }
         None
     }
+}
+
+fn printable(name: &[u8]) -> String {
+    let mut shown = String::new();
+    for c in String::from_utf8_lossy(name).chars() {
+        if c.is_control() {
+            shown.extend(c.escape_default());
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
 }

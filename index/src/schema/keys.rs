@@ -287,6 +287,12 @@ pub fn session(session: u64) -> Vec<u8> {
     tagged(b's', &[&session.to_be_bytes()])
 }
 
+/// Whether a key is that of a session.
+#[must_use]
+pub fn is_session(key: &[u8]) -> bool {
+    key.first() == Some(&b's')
+}
+
 /// A counter.
 #[must_use]
 pub fn counter(name: &str) -> Vec<u8> {

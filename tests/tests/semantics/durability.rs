@@ -411,7 +411,7 @@ pub(crate) fn killed(case: &Case) -> Outcome {
     ensure!(holds_sample(&other), "what was durable");
     mount.unmount()?;
     mount.fsck_is_clean()?;
-    // Ended while it still puts things in order, it has nothing to warn of.
+    // Ended while it still puts things in order, it has nothing else to warn of.
     for _ in 0..5 {
         mount.start()?;
         mount.kill9()?;
@@ -420,6 +420,9 @@ pub(crate) fn killed(case: &Case) -> Outcome {
         mount.unmount()?;
     }
     let log = mount.log_text();
-    ensure!(!log.contains("WARN"), "there is nothing to warn of: {log}");
+    let deaths = log.matches("did not end in order").count();
+    ensure_eq!(deaths, 6, "deaths that were told of: {log}");
+    let warnings = log.matches("WARN").count();
+    ensure_eq!(warnings, deaths, "there is nothing else to warn of: {log}");
     mount.fsck_is_clean()
 }

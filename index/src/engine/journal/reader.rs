@@ -10,6 +10,7 @@
 //! | a bad record, a later one says it was durable | damage: an error, never a silent loss |
 //! | a bad record that the view or snapshot already covers | damage without harm: reported, to be cured by a new snapshot |
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 
 use shale_backing::{Access, Backing};
@@ -19,6 +20,7 @@ use super::segment::{self, Header, path_of};
 use crate::Error;
 use crate::engine::change::Commit;
 use crate::engine::files::{self, io_error};
+use crate::engine::options::Recent;
 use crate::kv::Version;
 
 /// A segment of the chain.
@@ -120,6 +122,27 @@ pub(crate) struct Replay {
     pub(crate) clean_end: Option<u64>,
     /// Nothing follows the mark of a clean close.
     pub(crate) closed: bool,
+    /// What the last commits have changed, also those below the version asked for.
+    pub(crate) recent: Recent,
+}
+
+/// Commits of which it is remembered what they changed.
+const RECENT: usize = 8192;
+
+impl Replay {
+    /// Remembers what the last commits of a segment have changed.
+    fn remember<'a>(&mut self, commits: impl Iterator<Item = (Version, &'a [u8])>) {
+        for (version, body) in commits {
+            let Some(commit) = Commit::decode_body(version, body) else {
+                continue;
+            };
+            if self.recent.0.len() == RECENT {
+                self.recent.0.pop_front();
+            }
+            let keys = commit.changes.into_iter().map(|change| change.key);
+            self.recent.0.push_back(keys.collect());
+        }
+    }
 }
 
 /// Hands out every commit above `base`, in order.
@@ -158,6 +181,7 @@ pub(crate) fn replay(
         }
         let mut end = segment::HEADER;
         let mut clean = true;
+        let mut tail = VecDeque::new();
         for piece in pieces(link.header.salt, &bytes, segment::HEADER) {
             let record = match piece {
                 Piece::Record(record) if record.version < link.limit => record,
@@ -190,6 +214,10 @@ pub(crate) fn replay(
                 continue;
             }
             state.next = record.version + 1;
+            if tail.len() == RECENT {
+                tail.pop_front();
+            }
+            tail.push_back((record.version, record.body.clone()));
             if record.version > base {
                 let commit = Commit::decode_body(record.version, &bytes[record.body.clone()]);
                 let commit = commit.ok_or_else(|| Error::Corrupt {
@@ -201,6 +229,11 @@ pub(crate) fn replay(
             }
         }
         let last = index + 1 == links.len();
+        if !state.replay.closed {
+            let tail = tail.into_iter();
+            let commits = tail.map(|(version, body)| (version, &bytes[body]));
+            state.replay.remember(commits);
+        }
         if last && clean && state.gap.is_none() {
             state.replay.clean_end = Some(end as u64);
         }
