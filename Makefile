@@ -82,7 +82,7 @@ install: generated
 	install -m 644 "$(GENERATED)/bash/shale.bash" "$(DESTDIR)$(BASHDIR)/shale"
 	install -m 644 "$(GENERATED)/zsh/_shale" "$(DESTDIR)$(ZSHDIR)/_shale"
 	install -m 644 "$(GENERATED)/fish/shale.fish" "$(DESTDIR)$(FISHDIR)/shale.fish"
-	install -m 644 README.md CHANGELOG.md docs/*.md docs/*.json "$(DESTDIR)$(DOCDIR)/"
+	install -m 644 README.md CHANGELOG.md docs/*.md docs/*.json docs/*.yml "$(DESTDIR)$(DOCDIR)/"
 
 # Configuration in /etc/shale stays.
 uninstall:

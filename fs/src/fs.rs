@@ -30,6 +30,16 @@ pub struct Fs {
     pub(crate) surveys: Surveys,
     pub(crate) policies: Policies,
     synchronous: Synchronous,
+    pub(crate) place: Place,
+}
+
+/// What is mounted where, as it is shown.
+#[derive(Clone, Debug, Default)]
+pub struct Place {
+    /// Directory of the store.
+    pub store: String,
+    /// Where it is mounted.
+    pub mountpoint: String,
 }
 
 /// Who asks.
@@ -124,6 +134,7 @@ impl Fs {
             counters: Counters::default(),
             surveys: Surveys::default(),
             synchronous: Synchronous::default(),
+            place: Place::default(),
         }
     }
 
@@ -134,6 +145,12 @@ impl Fs {
             synchronous,
             ..self
         }
+    }
+
+    /// The same file system, which knows where it is.
+    #[must_use]
+    pub fn with_place(self, place: Place) -> Self {
+        Self { place, ..self }
     }
 
     /// Whether a change of this kind has to be durable when it returns.

@@ -39,7 +39,7 @@ mod unmount;
 mod variables;
 
 pub use error::Error;
-pub use fs::{Attr, Caller, Fs, Handle};
+pub use fs::{Attr, Caller, Fs, Handle, Place};
 pub use mount::{Mounted, mount};
 pub use ops::lseek::Whence;
 pub use ops::readdir::Listed;

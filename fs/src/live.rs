@@ -24,6 +24,10 @@ const LETTERS: usize = 200;
 pub struct Live {
     /// Version of the daemon.
     pub version: String,
+    /// Directory of the store.
+    pub store: String,
+    /// Where it is mounted.
+    pub mountpoint: String,
     /// Process id of the daemon.
     pub pid: u32,
     /// Seconds since the epoch.
@@ -333,6 +337,8 @@ impl Fs {
         let settle = &counters.settle;
         Ok(Live {
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            store: self.place.store.clone(),
+            mountpoint: self.place.mountpoint.clone(),
             pid: std::process::id(),
             time: SystemTime::now()
                 .duration_since(UNIX_EPOCH)

@@ -8,6 +8,7 @@ use fuser::{BackgroundSession, Config, INodeNo, MountOption, Session, SessionACL
 use shale_store::{Effort, Store, StoreOptions};
 
 use crate::dirty_limit;
+use crate::fs::Place;
 use crate::fuse::{Wire, forget_attr};
 use crate::metrics::{Bound, Server};
 use crate::policy::Defaults;
@@ -80,7 +81,14 @@ pub fn mount(options: &MountOptions) -> Result<Mounted, Error> {
         chunk: options.chunk,
         quiet: options.settling.quiet,
     };
-    let fs = Arc::new(Fs::new(store, defaults).with_durable(options.synchronous));
+    let place = Place {
+        store: options.store.display().to_string(),
+        mountpoint: options.mountpoint.display().to_string(),
+    };
+    let fs = Fs::new(store, defaults)
+        .with_durable(options.synchronous)
+        .with_place(place);
+    let fs = Arc::new(fs);
     let started = start(Arc::clone(&fs), options);
     match started {
         Ok((session, settler)) => Ok(Mounted {

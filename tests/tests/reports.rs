@@ -404,6 +404,14 @@ fn metrics(case: &Case) -> Outcome {
     let value = |all: &BTreeMap<String, f64>, name: &str| -> Outcome<f64> {
         all.get(name).copied().doing(format!("there is no {name}"))
     };
+    let version = shale().arg("--version").ok()?;
+    let info = format!(
+        "shale_mount_info{{store=\"{}\",mountpoint=\"{}\",version=\"{}\"}}",
+        mount.store().display(),
+        mount.path().display(),
+        version.trim().trim_start_matches("shale ")
+    );
+    ensure_eq!(value(&before, &info)?, 1.0, "the mount in a label");
     ensure_eq!(value(&before, "shale_written_bytes_total")?, 0.0);
     let file = File::create(mount.path().join("f"))?;
     let mut raw = Rng::new(1).bytes(4 << 20);

@@ -28,6 +28,20 @@ const FAMILIES: &[Family] = {
             |l| vec![(format!("version=\"{}\"", escape(&l.version)), 1.0)],
         ),
         (
+            "shale_mount_info",
+            Gauge,
+            "Which store is mounted where, by which version, in labels.",
+            |l| {
+                let labels = format!(
+                    "store=\"{}\",mountpoint=\"{}\",version=\"{}\"",
+                    escape(&l.store),
+                    escape(&l.mountpoint),
+                    escape(&l.version)
+                );
+                vec![(labels, 1.0)]
+            },
+        ),
+        (
             "shale_start_time_seconds",
             Gauge,
             "When the mount began, in seconds since the epoch.",
@@ -425,6 +439,8 @@ mod tests {
     fn filled() -> Live {
         Live {
             version: "1\"2\\3".to_owned(),
+            store: "/a store".to_owned(),
+            mountpoint: "/with \"quotes\"\nand lines".to_owned(),
             time: 1000.5,
             uptime: 100.5,
             written: 1 << 60,
@@ -480,6 +496,9 @@ mod tests {
         let families = parse(&text);
         assert_eq!(families.len(), FAMILIES.len() + 1);
         assert!(text.contains("shale_build_info{version=\"1\\\"2\\\\3\"} 1\n"));
+        let labels =
+            r#"store="/a store",mountpoint="/with \"quotes\"\nand lines",version="1\"2\\3""#;
+        assert!(text.contains(&format!("shale_mount_info{{{labels}}} 1\n")));
         assert!(text.contains("shale_start_time_seconds 900\n"));
         assert!(text.contains("shale_written_bytes_total 1152921504606846976\n"));
         assert!(text.contains("shale_operation_errors_total{errno=\"EIO\"} 2\n"));
@@ -540,5 +559,51 @@ mod tests {
             }
         }
         assert!(expressions >= 12, "{expressions}");
+    }
+
+    /// Values that a text asks a label for, as `label="A|B"`.
+    fn asked<'a>(text: &'a str, label: &str) -> Vec<&'a str> {
+        let mut found = Vec::new();
+        for (at, _) in text.match_indices(label) {
+            let rest = text[at + label.len()..].trim_start_matches(['=', '~']);
+            if let Some(value) = rest.strip_prefix('"').and_then(|r| r.split('"').next()) {
+                found.extend(value.split('|'));
+            }
+        }
+        found
+    }
+
+    #[test]
+    fn alerts_are_about_metrics_that_exist() {
+        let exported: BTreeSet<String> = parse(&render(&filled())).into_keys().collect();
+        let rules = document("prometheus-alerts.yml");
+        let rules: Vec<&str> = rules.split("- alert: ").skip(1).collect();
+        assert!(rules.len() >= 8, "{}", rules.len());
+        for rule in rules {
+            let fields: BTreeMap<&str, &str> = rule
+                .lines()
+                .skip(1)
+                .filter_map(|line| line.trim().split_once(": "))
+                .collect();
+            let expression = fields["expr"];
+            let names = named(expression);
+            assert!(names.is_subset(&exported), "{expression}");
+            assert!(names.contains("shale_mount_info"), "{expression}");
+            assert!(names.len() > 1 || expression.contains("unless"), "{rule}");
+            for errno in asked(expression, "errno") {
+                let known = crate::counters::ERRORS
+                    .iter()
+                    .any(|(_, name)| *name == errno);
+                assert!(known, "{errno} in {expression}");
+            }
+            assert!(
+                ["warning", "critical"].contains(&fields["severity"]),
+                "{rule}"
+            );
+            for text in ["summary", "description"] {
+                let text = fields[text];
+                assert!(text.starts_with('"') && text.ends_with('"'), "{text}");
+            }
+        }
     }
 }

@@ -22,7 +22,7 @@ Policies:
   chunk         chunk size of new files: a power of two, 64K to 16M
   settle        when files settle by themselves: off, on, or seconds without a change
   settle.codec  as codec, for settling; auto always tries hardest [default: what codec is]
-  region        name of the variable that holds the mask of regions
+  region        reserved: the variable that holds the mask of regions; nothing uses it yet
   durability    normal (default), or sync: durable when close returns
 
 A value holds where it is set and for everything below, unless something nearer sets another.
