@@ -65,6 +65,18 @@ pub struct Space {
     pub inodes_free: u64,
 }
 
+/// Where the directory of a store is, by names of the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Where it was found.
+    AsFound,
+    /// It was moved there.
+    At(PathBuf),
+    /// No name leads there: its file system was unmounted or covered by another, or it was
+    /// removed.
+    OutOfSight,
+}
+
 /// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -147,6 +159,17 @@ pub trait Backing: Send + Sync + std::fmt::Debug {
     /// What the operating system says.
     fn count(&self) -> io::Result<()> {
         Ok(())
+    }
+
+    /// Whether something that was there is gone. False where that cannot be said.
+    fn has_lost(&self, path: &Path) -> bool {
+        let _ = path;
+        false
+    }
+
+    /// Where the store is now.
+    fn place(&self) -> Place {
+        Place::AsFound
     }
 
     /// Packs should be a multiple of so many bytes long.

@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use nix::sys::stat::Mode;
 
 use crate::interrupted::{again, take_away_again};
 use crate::mapped::{Durable, MappedFile};
-use crate::{Access, Backing, BackingFile, Entry, Space, Striping, writeout};
+use crate::{Access, Backing, BackingFile, Entry, Place, Space, Striping, writeout};
 
 /// Files of a store belong to the daemon's user alone.
 const FILE_MODE: u32 = 0o600;
@@ -198,6 +198,29 @@ impl Backing for PosixBacking {
         again(|| Ok(nix::unistd::syncfs(&directory)?))
     }
 
+    fn has_lost(&self, path: &Path) -> bool {
+        let Ok(path) = self.resolve(path) else {
+            return false;
+        };
+        let looked = again(|| std::fs::symlink_metadata(&path));
+        looked.is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
+    }
+
+    fn place(&self) -> Place {
+        let identity = |path: &Path| {
+            let metadata = again(|| std::fs::metadata(path)).ok()?;
+            Some((metadata.dev(), metadata.ino()))
+        };
+        let held = identity(self.anchor());
+        if held.is_none() || identity(&self.root) == held {
+            return Place::AsFound;
+        }
+        match std::fs::read_link(self.anchor()) {
+            Ok(path) if identity(&path) == held => Place::At(path),
+            _ => Place::OutOfSight,
+        }
+    }
+
     fn pack_unit(&self) -> u64 {
         match self.packs {
             PackFiles::Striped(striping) => striping.pack_unit(),
@@ -335,6 +358,27 @@ mod tests {
         assert!(there.join("packs/s1/p").exists());
         assert!(!here.exists());
         assert_eq!(backing.root(), here);
+    }
+
+    #[test]
+    fn it_is_known_what_has_become_of_the_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let top = dir.path().canonicalize().unwrap();
+        let (here, there) = (top.join("here"), top.join("there"));
+        std::fs::create_dir(&here).unwrap();
+        std::fs::write(here.join("part"), "x").unwrap();
+        let backing = PosixBacking::new(&here);
+        let part = Path::new("part");
+        assert_eq!(backing.place(), Place::AsFound);
+        assert!(!backing.has_lost(part) && backing.has_lost(Path::new("no")));
+        std::fs::rename(&here, &there).unwrap();
+        assert_eq!(backing.place(), Place::At(there.clone()));
+        assert!(!backing.has_lost(part));
+        std::fs::create_dir(&here).unwrap();
+        assert_eq!(backing.place(), Place::At(there.clone()));
+        std::fs::remove_dir_all(&there).unwrap();
+        assert_eq!(backing.place(), Place::OutOfSight);
+        assert!(backing.has_lost(part));
     }
 
     #[test]

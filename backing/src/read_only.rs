@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::{Access, Backing, BackingFile, Entry, Space};
+use crate::{Access, Backing, BackingFile, Entry, Place, Space};
 
 /// Shows another backing and refuses every change with `EROFS`.
 #[derive(Debug)]
@@ -63,6 +63,14 @@ impl Backing for ReadOnly {
 
     fn space(&self) -> io::Result<Space> {
         self.0.space()
+    }
+
+    fn has_lost(&self, path: &Path) -> bool {
+        self.0.has_lost(path)
+    }
+
+    fn place(&self) -> Place {
+        self.0.place()
     }
 
     fn root(&self) -> &Path {

@@ -132,8 +132,8 @@ fn run<T>(
             if let Error::Store(error) = &error {
                 fs.store().note_damage(error);
             }
-            // The log has named what is lost; it need not do so for each read.
-            let named = matches!(error, Error::Store(shale_store::Error::Lost { .. }));
+            // The log has told of what is lost; it need not do so for each who is refused.
+            let named = matches!(&error, Error::Store(error) if error.is_known());
             if errno == libc::EIO && !named {
                 tracing::error!(inode = ino.0, "{}: {error}", operation.name());
             }

@@ -5,8 +5,8 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
-use shale_store::Collecting;
 use shale_store::index::ROOT;
+use shale_store::{Collecting, Place, Presence};
 
 use crate::counters::{BUCKETS, Op};
 use crate::{Error, Fs};
@@ -109,12 +109,37 @@ pub struct Live {
     pub device_total: u64,
     /// Bytes of it that are free and may be used.
     pub device_free: u64,
+    /// What has become of the directory of the store; none where it is as it was found.
+    pub displaced: Option<Displaced>,
     /// The slowest operations of the last minute, the slowest first.
     pub slowest: Vec<Slow>,
     /// Files with the most traffic lately, the busiest first.
     pub busiest: Vec<BusyFile>,
     /// The same of more files, without names.
     pub traffic: Vec<Traffic>,
+}
+
+/// A store that is not where it was found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Displaced {
+    /// It was moved there; the mount goes on with it.
+    Moved(String),
+    /// Its file system was unmounted or covered by another; the mount goes on with it.
+    OutOfSight,
+    /// It was removed, or a part of it: nothing can become durable any more.
+    Removed,
+}
+
+impl Displaced {
+    fn of(presence: Presence) -> Option<Self> {
+        match presence {
+            Presence::There(Place::AsFound) => None,
+            Presence::There(Place::At(path)) => Some(Self::Moved(path.display().to_string())),
+            Presence::There(Place::OutOfSight) => Some(Self::OutOfSight),
+            Presence::Removed => Some(Self::Removed),
+        }
+    }
 }
 
 /// One kind of operation.
@@ -407,6 +432,7 @@ impl Fs {
             dirs: totals.dirs,
             device_total: space.map_or(0, |space| space.total),
             device_free: space.map_or(0, |space| space.available),
+            displaced: Displaced::of(store.presence()),
             slowest: Vec::new(),
             busiest: Vec::new(),
             traffic: Vec::new(),

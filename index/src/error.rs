@@ -37,6 +37,9 @@ pub enum Error {
     /// The engine was closed or has failed for good.
     #[error("the index is closed: {0}")]
     Closed(String),
+    /// Nothing may be changed any more.
+    #[error("the index takes no changes: {0}")]
+    Fenced(String),
     /// The operation is refused for what the namespace holds; the code is the errno to answer.
     #[error("{}", io::Error::from_raw_os_error(*.0))]
     Refused(i32),
@@ -50,7 +53,7 @@ impl Error {
         match self {
             Self::Refused(errno) => *errno,
             Self::Io { source, .. } => source.raw_os_error().unwrap_or(EIO),
-            Self::Corrupt { .. } | Self::Format { .. } | Self::Closed(_) => EIO,
+            Self::Corrupt { .. } | Self::Format { .. } | Self::Closed(_) | Self::Fenced(_) => EIO,
         }
     }
 }

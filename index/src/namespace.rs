@@ -21,7 +21,7 @@ pub use remove::Removed;
 pub use rename::RenameMode;
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
@@ -56,6 +56,8 @@ pub struct Namespace {
     kv: Arc<dyn Kv>,
     session: u64,
     state: Mutex<State>,
+    /// Why nothing may be changed any more.
+    fence: OnceLock<String>,
 }
 
 #[derive(Debug, Default)]
@@ -154,6 +156,7 @@ impl Namespace {
             kv,
             session,
             state: Mutex::new(State::default()),
+            fence: OnceLock::new(),
         })
     }
 
@@ -165,6 +168,7 @@ impl Namespace {
             kv,
             session: 0,
             state: Mutex::new(State::default()),
+            fence: OnceLock::new(),
         }
     }
 
@@ -172,6 +176,11 @@ impl Namespace {
     #[must_use]
     pub fn kv(&self) -> &Arc<dyn Kv> {
         &self.kv
+    }
+
+    /// Refuses every change from now on; what there is can be read.
+    pub fn fence(&self, why: &str) {
+        let _ = self.fence.set(why.to_owned());
     }
 
     /// Number of this session.
@@ -276,6 +285,9 @@ impl Namespace {
         &self,
         mut body: impl FnMut(&mut Change<'_>) -> Result<T, Error>,
     ) -> Result<(T, Version), Error> {
+        if let Some(why) = self.fence.get() {
+            return Err(Error::Fenced(why.clone()));
+        }
         let mut state = self.state.lock();
         for _ in 0..MAX_CONFLICTS {
             let mut change = Change::new(self, &mut state);

@@ -23,11 +23,15 @@ pub(crate) fn ask_now(path: &Path, attribute: &str) -> Result<Option<String>, Er
     get(path, &format!("user.shale.stat.{attribute}"))
 }
 
-/// The process that serves a mount, as the mount says to root and who mounted it.
-pub(crate) fn server(mountpoint: &Path) -> Option<u32> {
+/// What a mount says of itself to root and who mounted it.
+pub(crate) fn live(mountpoint: &Path) -> Option<Live> {
     let text = ask_now(mountpoint, "live").ok()??;
-    let live: Live = serde_json::from_str(&text).ok()?;
-    Some(live.pid)
+    serde_json::from_str(&text).ok()
+}
+
+/// The process that serves a mount.
+pub(crate) fn server(mountpoint: &Path) -> Option<u32> {
+    Some(live(mountpoint)?.pid)
 }
 
 /// What a file takes, or a directory with all below it.

@@ -56,13 +56,13 @@ impl Store {
     /// it accepts more.
     #[must_use]
     pub fn is_short_of_room(&self) -> bool {
-        self.inner.space.is_short()
+        self.inner.is_removed() || self.inner.space.is_short()
     }
 
     /// Whether all that a cache above may accept is covered, without waiting.
     #[must_use]
     pub fn covers_cached(&self) -> bool {
-        self.inner.cover(0).is_ok()
+        !self.inner.is_removed() && self.inner.cover(0).is_ok()
     }
 
     /// Returns when all that a cache above may accept can be stored.
@@ -72,6 +72,7 @@ impl Store {
     pub fn admit_cached(&self) -> Result<(), Error> {
         let inner = &*self.inner;
         inner.check()?;
+        inner.check_there()?;
         let _turn = inner.admission.turn.lock();
         inner.make_room(0)
     }
@@ -79,7 +80,8 @@ impl Store {
     /// Whether a small write that was not asked for would still be covered.
     #[must_use]
     pub fn covers_a_few(&self) -> bool {
-        self.inner.space.covers_half_above(self.inner.budget.used())
+        let inner = &*self.inner;
+        !inner.is_removed() && inner.space.covers_half_above(inner.budget.used())
     }
 }
 
@@ -114,6 +116,7 @@ impl Inner {
                 }
             }
             self.check()?;
+            self.check_there()?;
         }
     }
 

@@ -150,6 +150,13 @@ impl Store {
 pub(crate) fn work(inner: &Inner) {
     set_priority(Priority::Low);
     while let Some(percent) = inner.collector.next() {
+        inner.notice_move();
+        if inner.is_removed() {
+            if percent.is_some() {
+                inner.collector.note(true);
+            }
+            continue;
+        }
         let pass = AssertUnwindSafe(|| pass(inner, percent, &mut FrameEncoder::new()));
         let failed = match catch_unwind(pass) {
             Ok(Ok(false)) => continue,

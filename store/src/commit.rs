@@ -68,6 +68,7 @@ impl Store {
     pub fn sync(&self, file: &Arc<File>) -> Result<(), Error> {
         let inner = &*self.inner;
         inner.check()?;
+        inner.check_there()?;
         if inner.read_only {
             return Ok(());
         }
@@ -79,6 +80,7 @@ impl Store {
             inner.flush(file, target);
             inner.committer.run()?;
             inner.check()?;
+            inner.check_there()?;
             let state = file.state.lock();
             if state.failure.seq != failures {
                 return Err(Error::Refused(state.failure.errno));
@@ -102,6 +104,8 @@ impl Store {
     /// What prevented it.
     pub fn sync_metadata(&self) -> Result<(), Error> {
         self.inner.check()?;
+        self.inner.notice_removal();
+        self.inner.check_there()?;
         self.inner.log_catalog()?;
         self.inner.durable()
     }
@@ -129,6 +133,7 @@ impl Store {
                 inner.flush(file, *target);
             }
             inner.committer.run()?;
+            inner.check_there()?;
             files.retain(|(file, target)| {
                 let state = file.state.lock();
                 let waits = state.is_waiting(*target) || !state.lost.is_empty();
@@ -170,7 +175,7 @@ impl Inner {
         let mut state = file.state.lock();
         let failures = state.failure.seq;
         // What has failed is dirty again, and not to be tried again behind the caller's back.
-        while state.failure.seq == failures && self.check().is_ok() {
+        while state.failure.seq == failures && self.check().is_ok() && !self.is_removed() {
             let jobs = freeze_all(file, &mut state, |seq| seq <= target);
             if !jobs.is_empty() {
                 drop(state);
@@ -205,6 +210,12 @@ impl Inner {
 
     /// One round: what is old is sent on its way, what is ready is synced and committed.
     fn cycle(&self, reason: Reason, encoder: &mut FrameEncoder) {
+        if reason.durable {
+            self.notice_removal();
+        }
+        if self.is_removed() {
+            return;
+        }
         let files = self.dirty_files();
         for file in &files {
             self.push(file, reason.pressed);

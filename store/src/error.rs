@@ -79,6 +79,12 @@ pub enum Error {
     /// The operation is refused; the code is the errno to answer.
     #[error("{}", io::Error::from_raw_os_error(*.0))]
     Refused(i32),
+    /// The directory of the store was removed while it was in use.
+    #[error("the store {path} has been removed: nothing can become durable", path = path.display())]
+    Removed {
+        /// Where it was.
+        path: PathBuf,
+    },
     /// A worker panicked; nothing can be relied upon any more.
     #[error("the store stopped after an internal error; unmount it and look into its log")]
     Poisoned,
@@ -98,8 +104,18 @@ impl Error {
             | Self::Codec(_)
             | Self::NotAStore { .. }
             | Self::UnknownFormat { .. }
+            | Self::Removed { .. }
             | Self::Poisoned => libc::EIO,
         }
+    }
+
+    /// Whether the log has told of it once, so that it need not for each who is refused.
+    #[must_use]
+    pub fn is_known(&self) -> bool {
+        matches!(
+            self,
+            Self::Lost { .. } | Self::Removed { .. } | Self::Index(index::Error::Fenced(_))
+        )
     }
 
     /// Whether the device, or the share of it that this process may use, is full.

@@ -144,9 +144,14 @@ impl SpaceGuard {
     }
 
     fn set_short(&self, short: bool) {
-        if self.short.swap(short, Ordering::SeqCst) != short
-            && let Some(Listener(changed)) = self.listener.get()
-        {
+        if self.short.swap(short, Ordering::SeqCst) != short {
+            self.tell();
+        }
+    }
+
+    /// Has whoever listens look again.
+    pub(crate) fn tell(&self) {
+        if let Some(Listener(changed)) = self.listener.get() {
             changed();
         }
     }

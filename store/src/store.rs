@@ -31,7 +31,9 @@ use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::channel::{self, Receiver, Sender};
 use crate::sync::thread::{self, JoinHandle};
-use crate::{ahead, collector, commit, damage, idle, last_session, pack, pending, pipeline};
+use crate::{
+    ahead, collector, commit, damage, idle, last_session, pack, pending, pipeline, presence,
+};
 
 /// How a store is used.
 #[derive(Clone, Debug)]
@@ -88,6 +90,7 @@ pub(crate) struct Inner {
     /// What could not be read.
     pub(crate) damage: damage::Met,
     poisoned: AtomicBool,
+    pub(crate) presence: presence::Noticed,
     /// Nothing may be changed.
     pub(crate) read_only: bool,
     /// Version of the index when it was opened.
@@ -95,7 +98,7 @@ pub(crate) struct Inner {
 }
 
 /// Where the directories of a store are.
-const INDEX_DIR: &str = "index";
+pub(crate) const INDEX_DIR: &str = "index";
 
 impl Store {
     /// Opens the store in a directory, or makes one in an empty directory.
@@ -334,6 +337,10 @@ impl Store {
         if synced.is_err() {
             self.tell_unstored();
         }
+        if self.inner.is_removed() {
+            self.stop_threads();
+            return synced;
+        }
         reach(Stage::ShutDownSynced);
         self.stop_threads();
         self.inner.frames.packs.roll();
@@ -451,6 +458,7 @@ impl Found {
             sums: pending::Sums::default(),
             damage: damage::Met::default(),
             poisoned: AtomicBool::new(false),
+            presence: presence::Noticed::new(&*backing),
             read_only,
             first_version,
             backing,
@@ -543,6 +551,7 @@ impl Inner {
         if self.read_only {
             return Err(Error::Refused(libc::EROFS));
         }
+        self.check_there()?;
         self.check()
     }
 

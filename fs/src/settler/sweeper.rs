@@ -101,6 +101,10 @@ impl<'a> Sweeper<'a> {
 
     fn look_through(&mut self) -> bool {
         let fs = self.fs;
+        if fs.store.check_writable().is_err() {
+            // Nothing can be stored any more, and the log has said why.
+            return false;
+        }
         let batch = match fs.namespace().loose(self.cursor, BATCH) {
             Ok(batch) => batch,
             Err(e) => {
@@ -325,7 +329,8 @@ impl<'a> Sweeper<'a> {
                     fs.store.note_damage(e);
                 }
                 // The collector may have moved what was just being read: nothing is wrong with it.
-                if e.errno() == libc::ENOENT {
+                let known = matches!(&e, Error::Store(e) if e.is_known());
+                if known || e.errno() == libc::ENOENT {
                     tracing::info!(inode = ino, "settling is put off: {e}");
                 } else {
                     tracing::warn!(inode = ino, "settling failed and is put off: {e}");

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use nix::unistd::geteuid;
+use shale_fs::live::Displaced;
 
 use crate::attributes;
-use crate::backend::Unmounter;
+use crate::backend::{Unmounter, store_files};
 use crate::cli::UnmountArgs;
 use crate::failure::{Failure, exit, reason};
 use crate::holder::{Holder, Left};
@@ -82,6 +83,7 @@ fn end(mountpoint: &Path) -> Result<Ended, Failure> {
     let holder = reader
         .or_else(|| Holder::of(&mount.source, dead))
         .or_else(|| holder_out_of_sight(&mount, dead));
+    let removed = !dead && is_removed(&mount);
     detach(&mount, dead)?;
     let Some(holder) = holder else {
         return if dead {
@@ -100,6 +102,17 @@ fn end(mountpoint: &Path) -> Result<Ended, Failure> {
     let left = holder
         .wait()
         .map_err(|e| unseen(&mount, &reason(&e.into())))?;
+    if removed {
+        return Err(Failure::new(
+            exit::IO,
+            format_args!(
+                "{} is unmounted, but its store {} had been removed: nothing of it is kept; \
+                 restore the store from a copy",
+                mount.mountpoint.display(),
+                mount.source.display()
+            ),
+        ));
+    }
     if let Left::Otherwise(said) = left
         && !dead
     {
@@ -114,6 +127,15 @@ fn end(mountpoint: &Path) -> Result<Ended, Failure> {
         ));
     }
     Ok(Ended::Durable)
+}
+
+/// Whether the daemon has nothing left that it could keep changes in.
+fn is_removed(mount: &Mount) -> bool {
+    let superblock = mount.source.join(store_files::SUPERBLOCK);
+    !mount.is_read_only()
+        && superblock.symlink_metadata().is_err()
+        && attributes::live(&mount.mountpoint)
+            .is_some_and(|live| live.displaced == Some(Displaced::Removed))
 }
 
 /// Where the store's path leads elsewhere by now, the mount itself tells who serves it.

@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use serde::Serialize;
+use shale_fs::live::Displaced;
 
-use super::facts::{Closed, Lines, Log, Machine, Mounted, Store, Subject};
+use super::facts::{Absent, Closed, Lines, Log, Machine, Mounted, Store, Subject};
 use crate::report::counted;
 use crate::size;
 
@@ -77,7 +78,52 @@ pub(crate) fn of_subject(machine: &Machine, subject: &Subject) -> Vec<Check> {
         .into_iter()
         .chain(data(&closed.mount))
         .collect(),
+        Subject::Displaced(absent) => vec![
+            displaced(absent),
+            log(&absent.log, &absent.store, false),
+            daemon(&absent.mount),
+            mount_options(machine, &absent.mount),
+        ],
     }
+}
+
+/// A store that went away under its mount.
+fn displaced(absent: &Absent) -> Check {
+    let (store, mountpoint) = (absent.store.display(), absent.mount.mountpoint.display());
+    let (verdict, finding) = match &absent.how {
+        Some(Displaced::Removed) => (
+            Problem,
+            format!(
+                "{store} has been removed under its mount, or a part of it that no store can do \
+                 without: nothing that is written can become durable. Copy out of {mountpoint} what \
+                 can still be read, then 'shale unmount {mountpoint}' and restore the store from a \
+                 copy"
+            ),
+        ),
+        Some(Displaced::Moved(path)) => (
+            Advice,
+            format!(
+                "the store was moved from {store} to {path}; the mount goes on with it. Move it \
+                 back, or 'shale unmount {mountpoint}' and mount it from there"
+            ),
+        ),
+        Some(Displaced::OutOfSight) => (
+            Advice,
+            format!(
+                "{store} leads to another place: the file system of the store was unmounted or \
+                 covered by another. The mount goes on with it; 'shale unmount {mountpoint}', then \
+                 mount that file system again"
+            ),
+        ),
+        None => (
+            Problem,
+            format!(
+                "there is no store at {store} any more; if its daemon lives, root and who mounted \
+                 it can ask again what has become of it"
+            ),
+        ),
+    };
+    Check::new("store", verdict, finding)
 }
 
 fn of_store(machine: &Machine, store: &Store) -> Vec<Check> {
@@ -89,7 +135,7 @@ fn of_store(machine: &Machine, store: &Store) -> Vec<Check> {
         inodes(store),
         privacy(store),
         clock(machine, store),
-        log(store),
+        log(&store.log, &store.path, is_only_read(store)),
     ];
     if let Some(mount) = &store.mount {
         checks.extend(data(mount));
@@ -386,8 +432,8 @@ fn clock(machine: &Machine, store: &Store) -> Check {
     Check::new("clock", verdict, finding)
 }
 
-fn log(store: &Store) -> Check {
-    let (verdict, finding) = match &store.log {
+fn log(log: &Log, store: &Path, only_read: bool) -> Check {
+    let (verdict, finding) = match log {
         Log::Read(
             path,
             Lines {
@@ -399,7 +445,7 @@ fn log(store: &Store) -> Check {
                 "{} tells of damaged data, the last time: {line}; unmount the store and list what \
                  is damaged with 'shale fsck {}', restore it from a copy, then empty the log",
                 path.display(),
-                store.path.display()
+                store.display()
             ),
         ),
         Log::Read(path, Lines { warnings: 0, .. }) => {
@@ -413,7 +459,7 @@ fn log(store: &Store) -> Check {
                 path.display()
             ),
         ),
-        Log::Elsewhere(_, path) if path == Path::new("/dev/null") && is_only_read(store) => (
+        Log::Elsewhere(_, path) if path == Path::new("/dev/null") && only_read => (
             Advice,
             "a read-only mount has no log of its own in the store; mount with --log FILE to see \
              warnings"

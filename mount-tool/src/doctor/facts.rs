@@ -11,6 +11,7 @@ use nix::sys::statvfs::statvfs;
 use nix::unistd::{AccessFlags, eaccess};
 
 use shale_fs::damage::Damaged;
+use shale_fs::live::Displaced;
 use shale_fs::policy::tells_of_refusal;
 
 use crate::attributes::{self, ask_now};
@@ -87,6 +88,19 @@ pub(crate) enum Subject {
     Store(Box<Store>),
     /// A mounted store that we may not enter.
     Closed(Closed),
+    /// A mounted store that is not where it was.
+    Displaced(Box<Absent>),
+}
+
+/// A store that went away under its mount.
+#[derive(Clone, Debug)]
+pub(crate) struct Absent {
+    /// Where it was.
+    pub(crate) store: PathBuf,
+    /// What has become of it, if somebody tells us.
+    pub(crate) how: Option<Displaced>,
+    pub(crate) log: Log,
+    pub(crate) mount: Mounted,
 }
 
 /// The mount of a store that we may not enter.
@@ -154,6 +168,19 @@ impl Subject {
             Some(mount) => mount.source.clone(),
             None => absolute,
         };
+        if let Some(mount) = mount {
+            let how = displaced(mount);
+            // What is at its path by now may be anything.
+            if how.is_some() || is_missing(&store) {
+                let mount = Mounted::look(mount, &store);
+                return Ok(Self::Displaced(Box::new(Absent {
+                    how,
+                    log: Log::look(&store, Some(&mount)),
+                    mount,
+                    store,
+                })));
+            }
+        }
         match Store::look(path, &store, mount, &mounts) {
             Ok(store) => Ok(Self::Store(Box::new(store))),
             Err(failure) => match mount {
@@ -172,6 +199,19 @@ impl Subject {
             },
         }
     }
+}
+
+fn is_missing(store: &Path) -> bool {
+    let looked = store.symlink_metadata();
+    looked.is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound)
+}
+
+/// What has become of the store of a mount, as far as its daemon tells us.
+fn displaced(mount: &Mount) -> Option<Displaced> {
+    if paths::is_dead_mount(&mount.mountpoint) {
+        return None;
+    }
+    attributes::live(&mount.mountpoint)?.displaced
 }
 
 impl Store {
@@ -311,11 +351,12 @@ impl Mounted {
     }
 }
 
-/// Who serves a mount: the process that the lock names. One that only reads has left no note
-/// there, so the mount itself is asked.
+/// Who serves a mount: the mount itself is asked. Where it does not tell us, the lock names the
+/// process, unless that only reads.
 fn process_of(mount: &Mount, store: &Path) -> Option<u32> {
-    if mount.is_read_only() {
-        return attributes::server(&mount.mountpoint);
+    let asked = attributes::server(&mount.mountpoint);
+    if asked.is_some() || mount.is_read_only() {
+        return asked;
     }
     let note = std::fs::read_to_string(store.join(store_files::LOCK)).ok()?;
     note.split_whitespace().next()?.parse().ok()

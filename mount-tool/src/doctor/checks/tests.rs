@@ -70,6 +70,26 @@ fn a_good_machine_and_store_have_nothing_to_complain_of() {
 }
 
 #[test]
+fn stores_that_went_away_under_their_mount() {
+    let absent = |how| Absent {
+        store: "/s".into(),
+        how,
+        log: Log::Hidden,
+        mount: mounted(),
+    };
+    for (how, expected, words) in [
+        (Some(Displaced::Removed), Problem, "shale unmount /m"),
+        (Some(Displaced::Moved("/t".to_owned())), Advice, "to /t"),
+        (Some(Displaced::OutOfSight), Advice, "goes on"),
+        (None, Problem, "no store at /s"),
+    ] {
+        verdict(displaced(&absent(how)), expected, words);
+    }
+    let subject = Subject::Displaced(Box::new(absent(None)));
+    assert_eq!(of_subject(&machine(), &subject).len(), 4);
+}
+
+#[test]
 fn kernels() {
     for (release, expected, words) in [
         ("6.18.4-generic", Ok, "6.18"),
@@ -266,11 +286,7 @@ fn warnings_in_the_log() {
         (Log::Elsewhere(7, "/dev/pts/3".into()), Advice, "/dev/pts/3"),
         (Log::Hidden, Advice, "not looked at"),
     ] {
-        let with = Store {
-            log: log_,
-            ..store()
-        };
-        verdict(log(&with), expected, words);
+        verdict(log(&log_, &store().path, false), expected, words);
     }
 }
 
