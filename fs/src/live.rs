@@ -41,10 +41,10 @@ pub struct Live {
     /// Operations; in the attribute those that have happened at least once.
     pub operations: Vec<Operation>,
     /// Operations that failed, by errno; in the attribute those that have happened.
-    pub errors: Vec<(String, u64)>,
+    pub errors: Vec<Count>,
     /// Operations that were refused in the course of things, as of names that are not there, by
     /// errno; in the attribute those that have happened.
-    pub refusals: Vec<(String, u64)>,
+    pub refusals: Vec<Count>,
     /// Data encoded as it was written.
     pub encoded: Encoded,
     /// Data encoded while settling, trials included.
@@ -104,6 +104,7 @@ pub struct Live {
     /// Number of files.
     pub files: u64,
     /// Number of directories.
+    #[serde(rename = "directories")]
     pub dirs: u64,
     /// Bytes of the device.
     pub device_total: u64,
@@ -116,6 +117,7 @@ pub struct Live {
     /// Files with the most traffic lately, the busiest first.
     pub busiest: Vec<BusyFile>,
     /// The same of more files, without names.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub traffic: Vec<Traffic>,
 }
 
@@ -140,6 +142,16 @@ impl Displaced {
             Presence::Removed => Some(Self::Removed),
         }
     }
+}
+
+/// How often something happened.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Count {
+    /// What.
+    pub name: String,
+    /// How often.
+    pub count: u64,
 }
 
 /// One kind of operation.
@@ -271,6 +283,11 @@ fn encoded(counted: &shale_store::Encoded) -> Encoded {
     }
 }
 
+fn count((name, count): (&str, u64)) -> Count {
+    let name = name.to_owned();
+    Count { name, count }
+}
+
 fn seconds(nanos: u64) -> f64 {
     nanos as f64 / 1e9
 }
@@ -295,8 +312,8 @@ impl Fs {
         live.written = self.counters.written.get();
         live.uptime = self.counters.uptime().as_secs_f64();
         live.operations.retain(|operation| operation.count > 0);
-        live.errors.retain(|(_, count)| *count > 0);
-        live.refusals.retain(|(_, count)| *count > 0);
+        live.errors.retain(|error| error.count > 0);
+        live.refusals.retain(|refusal| refusal.count > 0);
         let (current, _) = self.settling_now();
         live.settle.current = current.map(|ino| self.path_of(ino));
         for slow in self.counters.slowest.list().into_iter().take(LISTED) {
@@ -373,14 +390,8 @@ impl Fs {
             read: counters.read.get(),
             written: counters.written.get(),
             operations: operations.collect(),
-            errors: counters
-                .errors()
-                .map(|(name, count)| (name.to_owned(), count))
-                .collect(),
-            refusals: counters
-                .refusals()
-                .map(|(name, count)| (name.to_owned(), count))
-                .collect(),
+            errors: counters.errors().map(count).collect(),
+            refusals: counters.refusals().map(count).collect(),
             encoded: encoded(&counted.written),
             settled: encoded(&counted.settled),
             maps: encoded(&counted.maps),
@@ -452,9 +463,9 @@ mod tests {
         let snapshot = fs.snapshot().unwrap();
         assert_eq!(snapshot.operations.len(), Op::ALL.len());
         for name in ["EIO", "ENOSPC"] {
-            assert!(snapshot.errors.contains(&(name.to_owned(), 0)), "{name}");
+            assert!(snapshot.errors.contains(&count((name, 0))), "{name}");
         }
-        assert!(snapshot.refusals.contains(&("ENOENT".to_owned(), 0)));
+        assert!(snapshot.refusals.contains(&count(("ENOENT", 0))));
         let live: Live = serde_json::from_slice(&fs.live().unwrap()).unwrap();
         assert!(live.operations.is_empty() && live.errors.is_empty());
         assert!(live.refusals.is_empty());

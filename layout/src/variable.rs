@@ -45,6 +45,7 @@ pub struct Element {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Variable {
     /// Name, with its groups: `group/name`.
+    #[serde(rename = "name")]
     pub path: String,
     /// What its elements are.
     #[serde(flatten)]

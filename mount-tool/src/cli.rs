@@ -34,7 +34,7 @@ Examples:
   shale unmount ~/data                    unmount once everything is durable
 
 Errors are one line on stderr. With --json they are one line of JSON there:
-  {\"error\": {\"command\": ..., \"status\": ..., \"meaning\": ..., \"message\": ...}}";
+  {\"schema\": 1, \"command\": ..., \"error\": {\"status\": ..., \"meaning\": ..., \"message\": ...}}";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {

@@ -18,6 +18,7 @@ use std::process::ExitCode;
 
 use crate::mountinfo::Mounts;
 use crate::paths;
+use crate::report::SCHEMA;
 
 /// Exit statuses of every command but `mount` and `fsck`.
 pub(crate) mod exit {
@@ -187,8 +188,9 @@ impl Caller {
 
     fn json(&self, failure: &Failure) -> serde_json::Value {
         serde_json::json!({
+            "schema": SCHEMA,
+            "command": self.command,
             "error": {
-                "command": self.command,
                 "status": failure.status,
                 "meaning": self.meaning(failure.status),
                 "message": failure.message,
@@ -345,7 +347,8 @@ mod tests {
         assert_eq!(error["message"], "no \"x\" here");
         assert_eq!(error["status"], 66);
         assert_eq!(error["meaning"], "no such input");
-        assert_eq!(error["command"], "stat");
+        assert_eq!(value["command"], "stat");
+        assert_eq!(value["schema"], SCHEMA);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 
 use ratatui::text::Span;
+use serde::Serialize;
 
 use crate::failure::{Failure, exit, reason};
 
@@ -184,9 +185,39 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
-/// Writes a value as JSON, indented, with a final newline.
-pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
-    let mut text = serde_json::to_string_pretty(value).map_err(|e| {
+/// The version of what is printed as JSON. It grows when a field goes or means something else;
+/// docs/json.md has them all.
+pub(crate) const SCHEMA: u32 = 1;
+
+/// A report or an error as every command prints it.
+#[derive(Debug, Serialize)]
+pub(crate) struct Document<'a, T> {
+    pub(crate) schema: u32,
+    pub(crate) command: &'a str,
+    #[serde(flatten)]
+    pub(crate) report: &'a T,
+}
+
+/// Something that a command names in its report because it was not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Problem {
+    /// The file or directory, if it is one.
+    pub(crate) path: Option<String>,
+    /// Where in the file.
+    pub(crate) offset: Option<u64>,
+    pub(crate) message: String,
+    /// The exit status that it leads to.
+    pub(crate) status: u8,
+}
+
+/// Writes the report of a command as JSON, indented, with a final newline.
+pub(crate) fn print_json(command: &str, report: &impl Serialize) -> Result<(), Failure> {
+    let document = Document {
+        schema: SCHEMA,
+        command,
+        report,
+    };
+    let mut text = serde_json::to_string_pretty(&document).map_err(|e| {
         Failure::new(
             exit::SOFTWARE,
             format_args!("cannot put the report into JSON: {e}"),

@@ -286,13 +286,17 @@ fn repair(case: &Case) -> Outcome {
             let problems = report["problems"].as_array().map_or(&[][..], |list| list);
             ensure!(!problems.is_empty(), "no problems in {report}");
             for problem in problems {
-                let text = problem["what"].as_str().unwrap_or_default();
+                let text = problem["message"].as_str().unwrap_or_default();
                 ensure!(
                     text.contains(what) && text.contains("no data is lost"),
                     "{text}"
                 );
                 ensure_eq!(text.contains("--repair"), !done, "advice in {text}");
-                ensure_eq!(problem["repaired"], done, "state of {text}");
+                ensure_eq!(
+                    problem["status"],
+                    if done { 1 } else { 4 },
+                    "status of {text}"
+                );
             }
         }
         aged.mount.fsck_is_clean()?;

@@ -34,8 +34,8 @@ fn ask(path: &Path, check: &str) -> Outcome<(Option<(String, String)>, i32)> {
     let checks = value["checks"].as_array().doing("the list of checks")?;
     let found = checks.iter().find(|entry| entry["name"] == check);
     let text = |entry: &Value, key: &str| entry[key].as_str().unwrap_or_default().to_owned();
-    let found = found.map(|entry| (text(entry, "verdict"), text(entry, "finding")));
-    let problems = value["problems"].as_u64();
+    let found = found.map(|entry| (text(entry, "verdict"), text(entry, "message")));
+    let problems = value["counts"]["problem"].as_u64();
     let status = finished.status.code().unwrap_or(-1);
     ensure_eq!(
         problems == Some(0),

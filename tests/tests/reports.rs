@@ -1,5 +1,7 @@
 //! What a mount says of itself: `shale stat`, its attributes, and metrics.
 
+#[path = "reports/json.rs"]
+mod documented;
 #[path = "reports/odd.rs"]
 mod odd;
 #[path = "reports/places.rs"]
@@ -43,6 +45,7 @@ fn main() -> ExitCode {
         .test("overlapping_paths_count_once", places::overlapping)
         .test("a_store_is_told_from_a_mount", places::stores)
         .test("lines_fit_into_a_terminal", places::width)
+        .test("json_is_as_documented", documented::fields)
         .test("what_is_dense_is_not_called_incompressible", dense)
         .test("totals_of_directories_are_exact_after_a_kill", totals)
         .test("metrics_move_with_the_work", metrics)
@@ -104,7 +107,7 @@ fn variables(case: &Case) -> Outcome {
         for name in &names {
             let path = mount.path().join(name);
             let files = json(shale().args(["stat", "--vars", "--json"]).arg(&path))?;
-            let file = &files[0];
+            let file = &files["entries"][0];
             let raw = sum(&file["variables"], "raw")? + number(&file["rest"]["raw"])?;
             let stored = sum(&file["variables"], "stored")? + number(&file["rest"]["stored"])?;
             ensure_eq!(raw, fs::metadata(&path)?.len(), "raw bytes of {name}");
@@ -116,7 +119,7 @@ fn variables(case: &Case) -> Outcome {
         }
         let path = mount.path().join("classic.nc");
         let files = json(shale().args(["stat", "--vars", "--json"]).arg(&path))?;
-        let file = &files[0];
+        let file = &files["entries"][0];
         ensure_eq!(file["format"], "NetCDF classic (CDF-1)");
         let find = |name: &str| {
             let all = file["variables"].as_array().into_iter().flatten();
@@ -127,7 +130,7 @@ fn variables(case: &Case) -> Outcome {
         let (wind, count) = (find("wind")?, find("count")?);
         ensure_eq!(number(&wind["raw"])?, 41 * 90 * 180 * 4);
         ensure_eq!(wind["type"], "float32 big");
-        ensure_eq!(wind["shape"], "41x90x180");
+        ensure_eq!(wind["shape"], serde_json::json!([41, 90, 180]));
         ensure!(
             !wind["transforms"]
                 .as_array()
@@ -166,7 +169,9 @@ fn pages(case: &Case) -> Outcome {
         "everything is on one page"
     );
     let files = json(shale().args(["stat", "--vars", "--json"]).arg(&path))?;
-    let all = files[0]["variables"].as_array().doing("no variables")?;
+    let all = files["entries"][0]["variables"]
+        .as_array()
+        .doing("no variables")?;
     ensure_eq!(all.len(), 4000);
     ensure_eq!(all[3999]["name"], "a_rather_long_name_of_variable_3999");
     for wrong in ["vars.4001", "vars.x", "vars.-1", "varsx"] {

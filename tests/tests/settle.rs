@@ -748,11 +748,13 @@ fn unreadable(case: &Case) -> Outcome {
     let summary: serde_json::Value = serde_json::from_str(&settle(&["--json"])?.text())?;
     ensure_eq!(summary["failed"], 1, "failed files in {summary}");
     ensure_eq!(summary["files"], 1, "settled files in {summary}");
-    let failed = &summary["failed_files"][0];
+    let failed = &summary["problems"][0];
     let path = mount.path().join("damaged").display().to_string();
     ensure_eq!(failed["path"], path, "the file in {summary}");
     ensure!(
-        failed["error"].as_str().is_some_and(|why| !why.is_empty()),
+        failed["message"]
+            .as_str()
+            .is_some_and(|why| !why.is_empty()),
         "no reason in {summary}"
     );
     ensure!(

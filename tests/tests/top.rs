@@ -348,7 +348,7 @@ fn healthy(case: &Case) -> Outcome {
             .ok()?;
         let sample: Value = serde_json::from_str(&sample)?;
         let all = sample["live"][what].as_array().doing("no counters")?;
-        Ok(all.iter().filter_map(|one| one[1].as_u64()).sum())
+        Ok(all.iter().filter_map(|one| one["count"].as_u64()).sum())
     };
     Cmd::new("cp").arg("-a").arg(&from).arg(mount.path()).ok()?;
     ensure_eq!(counted("errors")?, 0, "errors");

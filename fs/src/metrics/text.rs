@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::live::{Encoded, Live};
+use crate::live::{Count, Encoded, Live};
 
 /// What a family of samples is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -350,10 +350,10 @@ const OPERATIONS: (&str, &str) = (
     "How long operations of the file system took, by kind.",
 );
 
-fn errnos(counts: &[(String, u64)]) -> Vec<Sample> {
+fn errnos(counts: &[Count]) -> Vec<Sample> {
     counts
         .iter()
-        .map(|(name, count)| (format!("errno=\"{name}\""), *count as f64))
+        .map(|errno| (format!("errno=\"{}\"", errno.name), errno.count as f64))
         .collect()
 }
 
@@ -450,7 +450,10 @@ mod tests {
                 seconds: 0.25,
                 buckets: vec![1, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 3],
             }],
-            errors: vec![("EIO".to_owned(), 2)],
+            errors: vec![Count {
+                name: "EIO".to_owned(),
+                count: 2,
+            }],
             ..Live::default()
         }
     }

@@ -1,6 +1,6 @@
 //! `shale doctor`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
@@ -42,9 +42,18 @@ pub(crate) struct DoctorArgs {
 
 #[derive(Debug, Serialize)]
 struct Findings {
-    problems: usize,
-    advice: usize,
+    /// What was asked about, besides the machine.
+    path: Option<String>,
+    counts: Counts,
     checks: Vec<Check>,
+}
+
+/// How many checks there are of each verdict.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Counts {
+    ok: usize,
+    advice: usize,
+    problem: usize,
 }
 
 pub(crate) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
@@ -53,24 +62,28 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
     if let Some(path) = &args.path {
         checks.extend(checks::of_subject(&machine, &Subject::look(path)?));
     }
-    let findings = Findings::new(checks);
+    let findings = Findings::new(args.path.as_deref(), checks);
     if args.json {
-        report::print_json(&findings)?;
+        report::print_json("doctor", &findings)?;
     } else {
         report::print(&findings.render())?;
     }
-    Ok(match findings.problems {
+    Ok(match findings.counts.problem {
         0 => ExitCode::SUCCESS,
         _ => ExitCode::from(PROBLEM),
     })
 }
 
 impl Findings {
-    fn new(checks: Vec<Check>) -> Self {
+    fn new(path: Option<&Path>, checks: Vec<Check>) -> Self {
         let count = |verdict| checks.iter().filter(|c| c.verdict == verdict).count();
         Self {
-            problems: count(Verdict::Problem),
-            advice: count(Verdict::Advice),
+            path: path.map(report::name),
+            counts: Counts {
+                ok: count(Verdict::Ok),
+                advice: count(Verdict::Advice),
+                problem: count(Verdict::Problem),
+            },
             checks,
         }
     }
@@ -90,7 +103,7 @@ impl Findings {
             table.row([
                 verdict.to_owned(),
                 check.name.to_owned(),
-                printable(&check.finding),
+                printable(&check.message),
             ]);
         }
         table.render()
@@ -106,14 +119,22 @@ mod tests {
         let check = |name, verdict, finding: &str| Check {
             name,
             verdict,
-            finding: finding.to_owned(),
+            message: finding.to_owned(),
         };
-        let findings = Findings::new(vec![
-            check("kernel", Verdict::Ok, "Linux 6"),
-            check("space", Verdict::Problem, "full; delete"),
-            check("log", Verdict::Advice, "read it"),
-        ]);
-        assert_eq!((findings.problems, findings.advice), (1, 1));
+        let findings = Findings::new(
+            None,
+            vec![
+                check("kernel", Verdict::Ok, "Linux 6"),
+                check("space", Verdict::Problem, "full; delete"),
+                check("log", Verdict::Advice, "read it"),
+            ],
+        );
+        let counts = Counts {
+            ok: 1,
+            advice: 1,
+            problem: 1,
+        };
+        assert_eq!(findings.counts, counts);
         assert_eq!(
             findings.render(),
             "verdict  check   finding\n\

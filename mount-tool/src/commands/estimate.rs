@@ -159,7 +159,7 @@ pub(crate) fn run(args: &EstimateArgs) -> Result<ExitCode, Failure> {
         })?;
     }
     if args.json {
-        report::print_json(&estimate)?;
+        report::print_json("estimate", &estimate)?;
     } else {
         report::print(&render(&estimate))?;
     }

@@ -65,7 +65,7 @@ pub(crate) struct ExportArgs {
 }
 
 pub(crate) fn run(args: &ExportArgs) -> Result<ExitCode, Failure> {
-    let report = if is_store(&args.source)? {
+    let mut report = if is_store(&args.source)? {
         let store = paths::absolute(&args.source).map_err(|e| unreadable(&args.source, &e))?;
         let only = below(args.only.as_deref().unwrap_or(Path::new("")))?;
         let stored = Stored::open(&store, &only).map_err(|f| mounted_where(f, &store))?;
@@ -91,7 +91,9 @@ pub(crate) fn run(args: &ExportArgs) -> Result<ExitCode, Failure> {
         export(&Mounted::new(top), name.as_deref(), args)?
     };
     if args.json {
-        report::print_json(&report)?;
+        report.path = report::name(&args.source);
+        report.target = report::name(&args.target);
+        report::print_json("export", &report)?;
     } else {
         report::print(&render(&report, &args.target))?;
     }
@@ -235,7 +237,7 @@ fn render(report: &Report, target: &Path) -> String {
         text,
         "{}, {} in {} copied to {} and compared",
         counted(report.files, "file", "files"),
-        size::human(report.bytes),
+        size::human(report.raw),
         counted(report.directories, "directory", "directories"),
         target.display()
     );
@@ -261,17 +263,18 @@ fn render(report: &Report, target: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::export::tree::Problem;
+    use crate::report::Problem;
 
     fn report(statuses: &[u8]) -> Report {
         let problem = |&status: &u8| Problem {
-            path: "/d/x".into(),
+            path: Some("/d/x".to_owned()),
+            offset: None,
             status,
             message: format!("problem {status}"),
         };
         Report {
             files: 2,
-            bytes: 3 << 20,
+            raw: 3 << 20,
             directories: 1,
             problems: statuses.iter().map(problem).collect(),
             ..Report::default()

@@ -5,10 +5,13 @@ use std::io;
 use std::path::Path;
 use std::process::ExitCode;
 
+use serde::Serialize;
+
 use crate::backend::{self, FsckOptions, FsckReport, store_files};
 use crate::cli::FsckArgs;
 use crate::failure::{Failure, fsck_exit};
-use crate::report::{self, counted, printable};
+use crate::paths;
+use crate::report::{self, Problem, counted, printable};
 use crate::wait::Progress;
 
 pub(crate) fn run(args: &FsckArgs) -> Result<ExitCode, Failure> {
@@ -24,7 +27,7 @@ pub(crate) fn run(args: &FsckArgs) -> Result<ExitCode, Failure> {
         })?
     };
     let printed = if args.json {
-        report::print_json(&report)
+        report::print_json("fsck", &Checked::new(&args.store, &report))
     } else {
         report::print(&render(&report, &args.store))
     };
@@ -32,9 +35,49 @@ pub(crate) fn run(args: &FsckArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(status(&report)))
 }
 
+/// What was found, for machines.
+#[derive(Debug, Serialize)]
+struct Checked {
+    path: String,
+    files: u64,
+    directories: u64,
+    packs: u64,
+    frames: u64,
+    /// Bytes of these frames.
+    stored: u64,
+    /// Bytes in packs that nothing refers to.
+    garbage: u64,
+    problems: Vec<Problem>,
+}
+
+impl Checked {
+    fn new(store: &Path, report: &FsckReport) -> Self {
+        let problem = |found: &shale_store::fsck::Problem| Problem {
+            path: found.file.clone(),
+            offset: found.offset,
+            message: found.what.clone(),
+            status: if found.repaired {
+                fsck_exit::REPAIRED
+            } else {
+                fsck_exit::UNREPAIRED
+            },
+        };
+        Self {
+            path: report::name(store),
+            files: report.files,
+            directories: report.dirs,
+            packs: report.packs,
+            frames: report.frames,
+            stored: report.frame_bytes,
+            garbage: report.garbage_bytes,
+            problems: report.problems.iter().map(problem).collect(),
+        }
+    }
+}
+
 fn check_place(store: &Path, rebuild: bool) -> Result<(), Failure> {
     let refuse = |message: String| Err(Failure::new(fsck_exit::OPERATIONAL, message));
-    let metadata = std::fs::metadata(store).map_err(|e| Failure::io("check store", store, &e))?;
+    let metadata = paths::metadata(store).map_err(|e| Failure::io("check store", store, &e))?;
     if !metadata.is_dir() {
         return refuse(format!(
             "{} is not a directory; give the store",

@@ -1,5 +1,6 @@
 //! `shale gc`
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ const POLL: Duration = Duration::from_millis(100);
 /// What came of it.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Collected {
+    path: String,
     /// Packs that were rewritten or found dead, and are deleted.
     packs: u64,
     /// Bytes that this gave back to the device.
@@ -51,9 +53,9 @@ pub(crate) fn run(args: &GcArgs) -> Result<ExitCode, Failure> {
                 ),
             ));
         }
-        let collected = Collected::between(&before, &top::sample(path)?.gc);
+        let collected = Collected::between(path, &before, &top::sample(path)?.gc);
         if args.json {
-            report::print_json(&collected)?;
+            report::print_json("gc", &collected)?;
         } else {
             report::print(&collected.text())?;
         }
@@ -62,10 +64,11 @@ pub(crate) fn run(args: &GcArgs) -> Result<ExitCode, Failure> {
 }
 
 impl Collected {
-    fn between(before: &Gc, after: &Gc) -> Self {
+    fn between(path: &Path, before: &Gc, after: &Gc) -> Self {
         let freed = after.freed.saturating_sub(before.freed);
         let moved = after.moved.saturating_sub(before.moved);
         Self {
+            path: report::name(path),
             packs: after.deleted.saturating_sub(before.deleted),
             given_back: freed.saturating_sub(moved),
             garbage: after.garbage,
@@ -100,7 +103,7 @@ mod tests {
             garbage: 7,
             ..Gc::default()
         };
-        let collected = Collected::between(&before, &after);
+        let collected = Collected::between(Path::new("/m"), &before, &after);
         assert_eq!((collected.packs, collected.garbage), (2, 7));
         assert_eq!(collected.given_back, (3 << 20) - 90);
         assert_eq!(

@@ -110,6 +110,12 @@ fn authority(fixed: bool) -> Authority {
     }
 }
 
+/// All paths, for machines.
+#[derive(Debug, Serialize)]
+struct Report<'a, T> {
+    entries: &'a [Listed<T>],
+}
+
 /// One path and what is said of it.
 #[derive(Debug, Serialize)]
 struct Listed<T> {
@@ -145,7 +151,7 @@ fn show(paths: &[PathBuf], json: bool) -> Result<ExitCode, Failure> {
         all.push(listed(path, policies));
     }
     if json {
-        report::print_json(&all)?;
+        report::print_json("policy", &Report { entries: &all })?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut table = Table::new(&[
@@ -197,7 +203,7 @@ fn explain(paths: &[PathBuf], json: bool) -> Result<ExitCode, Failure> {
         all.push(listed(path, text.lines().filter_map(parse_line).collect()));
     }
     if json {
-        report::print_json(&all)?;
+        report::print_json("policy", &Report { entries: &all })?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut text = String::new();

@@ -15,7 +15,7 @@ use crate::attributes::{Taken, ask, check_place, tell, unreadable};
 use crate::cli::SettleArgs;
 use crate::failure::{Failure, exit, one_line};
 use crate::interrupt::Interrupt;
-use crate::report::{self, counted};
+use crate::report::{self, Problem, counted};
 use crate::size;
 use crate::wait::Progress;
 
@@ -44,18 +44,10 @@ struct Summary {
     cancelled: usize,
     raw: u64,
     stored_before: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// None when it was not waited for.
     stored_after: Option<u64>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    busy_files: Vec<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    failed_files: Vec<Failed>,
-}
-
-#[derive(Debug, Serialize)]
-struct Failed {
-    path: String,
-    error: String,
+    /// The files that are being written or could not be settled.
+    problems: Vec<Problem>,
 }
 
 struct Asked {
@@ -137,7 +129,7 @@ pub(crate) fn run(args: &SettleArgs) -> Result<ExitCode, Failure> {
         asked.iter().for_each(|file| summary.count(file));
     }
     if args.json {
-        report::print_json(&summary)?;
+        report::print_json("settle", &summary)?;
     } else {
         report::print(&summary.text())?;
     }
@@ -218,7 +210,7 @@ fn cancel(args: &SettleArgs) -> Result<ExitCode, Failure> {
         all.settling += left;
     }
     if args.json {
-        report::print_json(&all)?;
+        report::print_json("settle", &all)?;
     } else {
         report::print(&all.text())?;
     }
@@ -340,14 +332,20 @@ impl Summary {
 
     fn is_busy(&mut self, path: &Path) {
         self.busy += 1;
-        self.busy_files.push(report::name(path));
+        self.note(path, exit::BUSY, "it is being written");
     }
 
     fn has_failed(&mut self, path: &Path, error: &str) {
         self.failed += 1;
-        self.failed_files.push(Failed {
-            path: report::name(path),
-            error: error.to_owned(),
+        self.note(path, exit::IO, error);
+    }
+
+    fn note(&mut self, path: &Path, status: u8, message: &str) {
+        self.problems.push(Problem {
+            path: Some(report::name(path)),
+            offset: None,
+            message: message.to_owned(),
+            status,
         });
     }
 
@@ -407,18 +405,19 @@ impl Summary {
         if self.cancelled > 0 {
             text.push_str(&format!("{} cancelled\n", files(self.cancelled)));
         }
+        let of = |status: u8| {
+            let problems = self.problems.iter().filter(move |it| it.status == status);
+            problems.map(|it| (it.path.as_deref().unwrap_or_default(), it.message.as_str()))
+        };
         if self.busy > 0 {
             let what = format!("{} being written, left out", files(self.busy));
-            text.push_str(&list(&what, &self.busy_files));
+            let lines: Vec<String> = of(exit::BUSY).map(|(path, _)| path.to_owned()).collect();
+            text.push_str(&list(&what, &lines));
         }
         if self.failed > 0 {
-            let lines: Vec<String> = self
-                .failed_files
-                .iter()
-                .map(|file| format!("{}: {}", file.path, file.error))
-                .collect();
+            let lines = of(exit::IO).map(|(path, error)| format!("{path}: {error}"));
             let what = format!("{} could not be settled", files(self.failed));
-            text.push_str(&list(&what, &lines));
+            text.push_str(&list(&what, &lines.collect::<Vec<_>>()));
         }
         text
     }

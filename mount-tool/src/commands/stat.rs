@@ -129,7 +129,7 @@ pub(crate) fn run(args: &StatArgs) -> Result<ExitCode, Failure> {
         }
     }
     if args.json {
-        report::print_json(&report)?;
+        report::print_json("stat", &report)?;
     } else {
         report::print(&render(&report, bars, report::terminal_width()))?;
     }
@@ -148,6 +148,7 @@ struct Figures {
     /// `stored_raw` / `stored`, none when either is 0.
     ratio: Option<f64>,
     files: u64,
+    #[serde(rename = "directories")]
     dirs: u64,
 }
 

@@ -71,7 +71,7 @@ fn interval(text: &str) -> Result<Duration, String> {
 /// One sample for machines.
 #[derive(Serialize)]
 struct Sample<'a> {
-    mountpoint: String,
+    path: String,
     rates: &'a Rates,
     live: &'a Live,
 }
@@ -95,11 +95,12 @@ pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
     if args.json {
         // It is in the rates, with names.
         live.traffic.clear();
-        report::print_json(&Sample {
-            mountpoint: report::name(path),
+        let sample = Sample {
+            path: report::name(path),
             rates: &rates,
             live: &live,
-        })?;
+        };
+        report::print_json("top", &sample)?;
     } else {
         let view = screen::View {
             mountpoint: &path,

@@ -26,7 +26,7 @@ pub(crate) struct Check {
     pub(crate) name: &'static str,
     pub(crate) verdict: Verdict,
     /// What is, and unless it is fine, what to do.
-    pub(crate) finding: String,
+    pub(crate) message: String,
 }
 
 impl Check {
@@ -34,7 +34,7 @@ impl Check {
         Self {
             name,
             verdict,
-            finding: finding.into(),
+            message: finding.into(),
         }
     }
 }

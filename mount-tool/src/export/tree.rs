@@ -14,7 +14,7 @@ use super::attributes;
 use super::copy::{self, Draft, cannot_write};
 use super::source::{Kind, Node, Source};
 use crate::failure::{Failure, exit};
-use crate::report::{self, counted};
+use crate::report::{self, Problem, counted};
 
 /// How to copy.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,9 +28,12 @@ pub(crate) struct Wishes {
 /// What was done.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Report {
+    /// Where it came from and went.
+    pub(crate) path: String,
+    pub(crate) target: String,
     /// Regular files copied, and bytes in them.
     pub(crate) files: u64,
-    pub(crate) bytes: u64,
+    pub(crate) raw: u64,
     pub(crate) directories: u64,
     /// Symbolic links, further names of files, pipes, sockets, devices.
     pub(crate) others: u64,
@@ -38,15 +41,8 @@ pub(crate) struct Report {
     pub(crate) present: u64,
     /// Extended attributes that could not be kept.
     pub(crate) missed_attributes: BTreeSet<String>,
+    /// What was not copied, or not whole.
     pub(crate) problems: Vec<Problem>,
-}
-
-/// Something that was not copied, or not whole.
-#[derive(Debug, Serialize)]
-pub(crate) struct Problem {
-    pub(crate) path: String,
-    pub(crate) status: u8,
-    pub(crate) message: String,
 }
 
 /// Bytes and names in a tree, to know how far a copy has come.
@@ -115,7 +111,8 @@ impl<S: Source> Export<'_, S> {
 
     fn note(&mut self, target: &Path, failure: &Failure) {
         self.report.problems.push(Problem {
-            path: report::name(target),
+            path: Some(report::name(target)),
+            offset: None,
             status: failure.status,
             message: failure.message().to_owned(),
         });
@@ -196,7 +193,7 @@ impl<S: Source> Export<'_, S> {
         )?;
         draft.finish(target)?;
         self.report.files += 1;
-        self.report.bytes += size;
+        self.report.raw += size;
         if let [(start, len), rest @ ..] = &lost[..] {
             let all: u64 = len + rest.iter().map(|(_, len)| len).sum::<u64>();
             let failure = Failure::new(

@@ -283,7 +283,8 @@ fn same_in_json(finished: &Finished, command: &str, message: &str, status: i32) 
     let error = &value["error"];
     ensure_eq!(error["message"], message, "message in {shown}");
     ensure_eq!(error["status"], status, "status in {shown}");
-    ensure_eq!(error["command"], command, "command in {shown}");
+    ensure_eq!(value["command"], command, "command in {shown}");
+    ensure_eq!(value["schema"], 1, "schema in {shown}");
     ensure!(error["meaning"].is_string(), "no meaning in {shown}");
     ensure_eq!(
         finished.status.code(),

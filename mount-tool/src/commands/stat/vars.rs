@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::bars::Bars;
 use super::{Figures, StatArgs};
@@ -25,6 +25,7 @@ struct Variable {
     name: String,
     #[serde(rename = "type")]
     kind: String,
+    #[serde(serialize_with = "lengths")]
     shape: String,
     raw: u64,
     stored: u64,
@@ -33,15 +34,44 @@ struct Variable {
     transforms: Vec<String>,
 }
 
+/// `41x90x180` as a list of numbers; a scalar has none.
+fn lengths<S: Serializer>(shape: &str, serializer: S) -> Result<S::Ok, S::Error> {
+    let lengths = shape.split('x').filter_map(|text| text.parse::<u64>().ok());
+    serializer.collect_seq(lengths)
+}
+
 #[derive(Debug, Default, PartialEq, Serialize)]
 struct File {
     path: String,
+    kind: &'static str,
+    /// All variables and the rest.
+    #[serde(flatten)]
+    total: Figures,
     format: String,
     /// Whether all of the file was understood and counted.
     complete: bool,
     variables: Vec<Variable>,
     /// Bytes in no variable: headers, indexes, padding.
-    rest: Figures,
+    rest: Rest,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+struct Rest {
+    raw: u64,
+    stored: u64,
+    ratio: Option<f64>,
+}
+
+impl Rest {
+    fn figures(&self) -> Figures {
+        figures(self.raw, self.stored)
+    }
+}
+
+/// All files, for machines.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    entries: &'a [File],
     total: Figures,
 }
 
@@ -57,7 +87,9 @@ pub(super) fn run(args: &StatArgs, bars: Bars) -> Result<ExitCode, Failure> {
         files.push(file);
     }
     if args.json {
-        report::print_json(&files)?;
+        let total = Figures::sum(files.iter().map(|file| file.total));
+        let entries = &files;
+        report::print_json("stat", &Report { entries, total })?;
     } else {
         let width = report::terminal_width();
         let tables: Vec<String> = files.iter().map(|file| render(file, bars, width)).collect();
@@ -102,6 +134,7 @@ fn examine(path: &Path) -> Result<File, Failure> {
 fn read(path: &Path) -> Result<Option<File>, Failure> {
     let mut file = File {
         path: report::name(path),
+        kind: "file",
         ..File::default()
     };
     let mut id: Option<String> = None;
@@ -129,7 +162,7 @@ fn read(path: &Path) -> Result<Option<File>, Failure> {
         }
     }
     let all = file.variables.iter().map(Variable::figures);
-    file.total = Figures::sum(all.chain([file.rest]));
+    file.total = Figures::sum(all.chain([file.rest.figures()]));
     file.total.files = 1;
     Ok(Some(file))
 }
@@ -173,7 +206,11 @@ fn parse(page: &str, file: &mut File) -> Option<Head> {
         value("rest_raw")?.parse().ok()?,
         value("rest_stored")?.parse().ok()?,
     );
-    file.rest = figures(raw, stored);
+    file.rest = Rest {
+        raw,
+        stored,
+        ratio: size::ratio(raw, stored),
+    };
     file.complete = value("complete")? == "yes";
     file.format = value("format")?.to_owned();
     for line in lines.lines() {
@@ -267,7 +304,13 @@ fn render(file: &File, bars: Bars, terminal: Option<usize>) -> String {
             printable(&variable.transform()),
         );
     }
-    line("(other)".to_owned(), "-", "-", &file.rest, String::new());
+    line(
+        "(other)".to_owned(),
+        "-",
+        "-",
+        &file.rest.figures(),
+        String::new(),
+    );
     line("total".to_owned(), "-", "-", &file.total, String::new());
     let cuts = [
         (columns.len() - 1, Keep::Start),
@@ -312,7 +355,7 @@ mod tests {
         let head = parse(PAGE, &mut file).unwrap();
         assert_eq!((head.id.as_str(), head.next), ("0a", None));
         let all = file.variables.iter().map(Variable::figures);
-        file.total = Figures::sum(all.chain([file.rest]));
+        file.total = Figures::sum(all.chain([file.rest.figures()]));
         file
     }
 

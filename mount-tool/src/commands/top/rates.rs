@@ -55,7 +55,7 @@ impl Rates {
             appended: rate(|live| live.appended),
             pack_read: rate(|live| live.pack_read),
             operations: operations / seconds,
-            errors: rate(|live| live.errors.iter().map(|(_, count)| count).sum()),
+            errors: rate(|live| live.errors.iter().map(|error| error.count).sum()),
             waits: rate(|live| live.waits),
             commits: rate(|live| live.commits),
             journal_syncs: rate(|live| live.journal_syncs),

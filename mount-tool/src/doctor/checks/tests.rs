@@ -50,9 +50,9 @@ fn mounted() -> Mounted {
 
 #[track_caller]
 fn verdict(check: Check, verdict: Verdict, words: &str) {
-    assert_eq!(check.verdict, verdict, "{}", check.finding);
-    assert!(check.finding.contains(words), "{}", check.finding);
-    assert!(!check.finding.contains('\n'), "{}", check.finding);
+    assert_eq!(check.verdict, verdict, "{}", check.message);
+    assert!(check.message.contains(words), "{}", check.message);
+    assert!(!check.message.contains('\n'), "{}", check.message);
 }
 
 #[test]
