@@ -100,12 +100,16 @@ impl Wire {
 
     /// Drops what the kernel's cache still shows of bytes that were refused.
     fn drop_refused(&self, ino: INodeNo, offset: u64, len: usize) {
-        let notifier = Arc::clone(&self.notifier);
+        let (fs, notifier) = (Arc::clone(&self.fs), Arc::clone(&self.notifier));
         self.syncers.run(move || {
             if let Some(notifier) = notifier.get()
                 && let Err(e) = notifier.inval_inode(ino, offset as i64, len as i64)
             {
-                tracing::warn!(inode = ino.0, "the kernel shows bytes that are lost: {e}");
+                tracing::warn!(
+                    inode = ino.0,
+                    "{}: the kernel shows bytes that are lost: {e}",
+                    fs.namespace().path(ino.0)
+                );
             }
         });
     }
@@ -135,12 +139,14 @@ fn run<T>(
             // The log has told of what is lost; it need not do so for each who is refused.
             let named = matches!(&error, Error::Store(error) if error.is_known());
             if errno == libc::EIO && !named {
-                tracing::error!(inode = ino.0, "{}: {error}", operation.name());
+                let path = fs.namespace().path(ino.0);
+                tracing::error!(inode = ino.0, "{path}: {}: {error}", operation.name());
             }
             Err(errno)
         }
         Err(_) => {
-            tracing::error!(inode = ino.0, "{} panicked", operation.name());
+            let path = fs.namespace().path(ino.0);
+            tracing::error!(inode = ino.0, "{path}: {} panicked", operation.name());
             Err(libc::EIO)
         }
     };
@@ -829,12 +835,16 @@ impl Filesystem for Wire {
         }
         // The kernel may hold bytes that were never sent here, and does not write them before
         // it asks. Dropping its cache makes it.
-        let notifier = Arc::clone(&self.notifier);
+        let (fs, notifier) = (Arc::clone(&self.fs), Arc::clone(&self.notifier));
         self.syncers.run(move || {
             if let Some(notifier) = notifier.get()
                 && let Err(e) = notifier.inval_inode(ino, 0, 0)
             {
-                tracing::warn!(inode = ino.0, "the kernel keeps its cache: {e}");
+                tracing::warn!(
+                    inode = ino.0,
+                    "{}: the kernel keeps its cache: {e}",
+                    fs.namespace().path(ino.0)
+                );
             }
             seek();
         });

@@ -58,6 +58,8 @@ pub struct Namespace {
     state: Mutex<State>,
     /// Why nothing may be changed any more.
     fence: OnceLock<String>,
+    /// Names that were looked for lately, by inode.
+    named: Mutex<HashMap<u64, Vec<u8>>>,
 }
 
 #[derive(Debug, Default)]
@@ -157,6 +159,7 @@ impl Namespace {
             session,
             state: Mutex::new(State::default()),
             fence: OnceLock::new(),
+            named: Mutex::default(),
         })
     }
 
@@ -169,6 +172,7 @@ impl Namespace {
             session: 0,
             state: Mutex::new(State::default()),
             fence: OnceLock::new(),
+            named: Mutex::default(),
         }
     }
 

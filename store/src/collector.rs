@@ -162,7 +162,7 @@ pub(crate) fn work(inner: &Inner) {
             Ok(Ok(false)) => continue,
             Ok(Ok(true)) => false,
             Ok(Err(e)) => {
-                tracing::warn!("collecting garbage is put off: {e}");
+                tracing::warn!("collecting garbage is put off: {}", inner.explain(&e));
                 true
             }
             Err(_) => {
@@ -210,7 +210,11 @@ fn pass(inner: &Inner, percent: Option<u64>, encoder: &mut FrameEncoder) -> Resu
             }
             // What cannot be read cannot be moved; the other packs are not to suffer from that.
             Err(e) => {
-                tracing::warn!("{} is not emptied: {e}", PackId(pack).path().display());
+                tracing::warn!(
+                    "{} is not emptied: {}",
+                    PackId(pack).path().display(),
+                    inner.explain(&e)
+                );
                 inner.damage.note_error(&e);
                 failed.get_or_insert(e);
                 left_out.insert(pack);

@@ -347,7 +347,11 @@ impl Inner {
                     .is_some_and(crate::map::FileMap::wants_fold)
                     && let Err(e) = self.fold(&file, &mut state, encoder, &[])
                 {
-                    tracing::warn!(inode = file.ino, "folding is put off: {e}");
+                    tracing::warn!(
+                        inode = file.ino,
+                        "{}: folding is put off: {e}",
+                        self.namespace.path(file.ino)
+                    );
                 }
             }
             Err(Error::Index(shale_index::Error::Refused(libc::ENOENT))) => {

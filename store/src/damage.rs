@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::store::Inner;
 use crate::sync::Mutex;
 use crate::{Error, Store};
 
@@ -39,6 +40,16 @@ impl Met {
         let mut files = self.0.lock();
         if files.len() < REMEMBERED || files.contains_key(&damage.ino) {
             files.insert(damage.ino, damage);
+        }
+    }
+}
+
+impl Inner {
+    /// What an error says, with the path of the file if it is about one.
+    pub(crate) fn explain(&self, error: &Error) -> String {
+        match error {
+            Error::Damaged { ino, .. } => format!("{}: {error}", self.namespace.path(*ino)),
+            _ => error.to_string(),
         }
     }
 }

@@ -70,6 +70,12 @@ impl Reader {
         Ok(self.namespace.inode(ino)?)
     }
 
+    /// Where an inode is, for messages.
+    #[must_use]
+    pub fn path(&self, ino: u64) -> String {
+        self.namespace.path(ino)
+    }
+
     /// All entries of a directory.
     ///
     /// # Errors

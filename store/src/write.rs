@@ -63,6 +63,10 @@ impl Store {
     ) -> Result<(), Error> {
         let inner = &*self.inner;
         let end = end_of(offset, data)?;
+        // Nothing can have been accepted that would be lost.
+        if inner.read_only {
+            return inner.check_writable();
+        }
         if data.is_empty() {
             return Ok(());
         }

@@ -8,8 +8,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use shale_tests::{
-    Case, Cmd, Entry, Failure, Mount, Need, Outcome, Rng, Sample, Suite, ensure, ensure_eq, note,
-    read_tree, same_trees, seed,
+    Case, Cmd, Context, Entry, Failure, Mount, Need, Outcome, Rng, Sample, Suite, ensure,
+    ensure_eq, note, read_tree, same_trees, seed, shale,
 };
 
 fn main() -> ExitCode {
@@ -29,6 +29,7 @@ fn main() -> ExitCode {
             repair,
         )
         .test("flipped_bytes_in_packs_are_never_served", flipped_packs)
+        .test("damage_is_logged_with_the_path_of_the_file", named)
         .run()
 }
 
@@ -385,4 +386,79 @@ fn flipped_packs(case: &Case) -> Outcome {
         "only {hits} of {rounds} flipped bytes had an effect; the packs are mostly noise"
     );
     Ok(())
+}
+
+/// Reading, settling, folding and collecting meet a damaged file: every line about it has its path.
+fn named(case: &Case) -> Outcome {
+    let mut mount = case.mount("fs", &["-o", "settle=off"])?;
+    let directory = mount.path().join("run 1");
+    fs::create_dir(&directory)?;
+    let mut rng = Rng::new(11);
+    let bytes = rng.bytes(300_000);
+    fs::write(directory.join("bad\n.nc"), &bytes)?;
+    // Makes most of the pack garbage, so that it is to be emptied.
+    fs::write(directory.join("garbage"), rng.bytes(3_000_000))?;
+    mount.unmount()?;
+    let needle = &bytes[150_000..150_064];
+    let mut spoiled = false;
+    for (path, _) in files_below(&mount.store().join("packs"))? {
+        let pack = fs::read(&path)?;
+        if let Some(at) = pack.windows(64).position(|window| window == needle) {
+            // The header of its frame: collecting looks no further.
+            let magic = |window: &[u8]| window == shale_codec::MAGIC;
+            let frame = pack[..at].windows(shale_codec::MAGIC.len());
+            let frame = frame.rev().position(magic).doing("the frame")? + shale_codec::MAGIC.len();
+            flip(&path, (at - frame + 20) as u64, 1)?;
+            spoiled = true;
+        }
+    }
+    ensure!(spoiled, "the contents are in no pack");
+    mount.start()?;
+    fs::remove_file(directory.join("garbage"))?;
+    ensure!(
+        fs::read(directory.join("bad\n.nc")).is_err(),
+        "it was served"
+    );
+    shale().arg("settle").arg(&directory).run()?;
+    shale()
+        .args(["gc", "--wait", "--live", "100"])
+        .arg(mount.path())
+        .run()?;
+    let log = mount.log_text();
+    let about: Vec<&str> = log
+        .lines()
+        .filter(|line| line.contains("is damaged"))
+        .collect();
+    for what in ["read: ", "settling failed", "is not emptied"] {
+        ensure!(
+            about.iter().any(|line| line.contains(what)),
+            "nothing about {what:?} in\n{log}"
+        );
+    }
+    for line in about {
+        ensure!(
+            line.contains("/run 1/bad\\n.nc: ") && line.contains("inode"),
+            "a line without path or inode: {line}"
+        );
+    }
+    mount.unmount()?;
+    let out = case.work().join("out");
+    let exported = shale().arg("export").arg(mount.store()).arg(&out).run()?;
+    ensure!(
+        exported.describe().contains("/run 1/bad\\n.nc"),
+        "{}",
+        exported.describe()
+    );
+    Ok(())
+}
+
+/// All files below a directory, with their sizes.
+fn files_below(top: &Path) -> Outcome<Vec<(PathBuf, u64)>> {
+    let mut found = Vec::new();
+    for (name, entry) in read_tree(top)? {
+        if entry.mode & 0o170_000 == 0o100_000 {
+            found.push((top.join(name), entry.size));
+        }
+    }
+    Ok(found)
 }

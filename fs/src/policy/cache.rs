@@ -138,8 +138,9 @@ impl Fs {
                     // Checked when it was set, but perhaps by a version that knew more.
                     _ => tracing::warn!(
                         inode = ino,
-                        "the attribute {} is not understood and has no effect; set it anew",
-                        name.escape_ascii()
+                        "the attribute {} of {} is not understood and has no effect; set it anew",
+                        name.escape_ascii(),
+                        self.namespace().path(ino)
                     ),
                 }
             }

@@ -49,7 +49,8 @@ impl Fs {
 
     /// Refuses, and tells the administrator why.
     pub(crate) fn deny<T>(&self, ino: u64, name: &[u8], reason: &str) -> Result<T, Error> {
-        self.policies.refusals.tell(ino, name, reason);
+        let refusals = &self.policies.refusals;
+        refusals.tell(self.namespace(), ino, name, reason);
         refused(libc::EINVAL)
     }
 

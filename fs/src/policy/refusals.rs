@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use shale_store::index::Namespace;
 
 /// Reasons that are logged in a period at most.
 const LOGGED: u64 = 100;
@@ -35,14 +36,15 @@ struct Due {
 
 impl Refusals {
     /// Logs why an attribute was refused, unless there were too many of late.
-    pub(super) fn tell(&self, ino: u64, name: &[u8], reason: &str) {
+    pub(super) fn tell(&self, namespace: &Namespace, ino: u64, name: &[u8], reason: &str) {
         let due = self.count(Instant::now());
         tell_left_out(due.left_out);
         if due.reason {
             tracing::warn!(
                 inode = ino,
-                "the attribute {} is left as it is: {reason}",
-                name.escape_ascii()
+                "the attribute {} of {} is left as it is: {reason}",
+                name.escape_ascii(),
+                namespace.path(ino)
             );
         }
     }

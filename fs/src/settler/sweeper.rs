@@ -217,7 +217,11 @@ impl<'a> Sweeper<'a> {
         let batch = self.batch.get_or_insert_with(|| fs.store.settle_batch());
         let add = AssertUnwindSafe(|| fs.add_to(batch, &file, how, request));
         let added = catch_unwind(add).unwrap_or_else(|_| {
-            tracing::error!(inode = ino, "settling panicked; please report this");
+            tracing::error!(
+                inode = ino,
+                "{}: settling panicked; please report this",
+                fs.namespace().path(ino)
+            );
             refused(libc::EIO)
         });
         if matches!(added, Ok(true)) {
@@ -331,9 +335,17 @@ impl<'a> Sweeper<'a> {
                 // The collector may have moved what was just being read: nothing is wrong with it.
                 let known = matches!(&e, Error::Store(e) if e.is_known());
                 if known || e.errno() == libc::ENOENT {
-                    tracing::info!(inode = ino, "settling is put off: {e}");
+                    tracing::info!(
+                        inode = ino,
+                        "{}: settling is put off: {e}",
+                        fs.namespace().path(ino)
+                    );
                 } else {
-                    tracing::warn!(inode = ino, "settling failed and is put off: {e}");
+                    tracing::warn!(
+                        inode = ino,
+                        "{}: settling failed and is put off: {e}",
+                        fs.namespace().path(ino)
+                    );
                 }
                 counters.failed.one();
                 self.failed.insert(ino, Instant::now());

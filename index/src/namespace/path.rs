@@ -5,6 +5,8 @@ use super::{Namespace, ROOT};
 /// Entries of a directory that are read at a time to find a name, and at most.
 const PAGE: usize = 4096;
 const PAGES: usize = 256;
+/// Names that are remembered.
+const NAMED: usize = 256;
 /// Directories above a file that are named.
 const DEPTH: usize = 1024;
 
@@ -36,15 +38,36 @@ impl Namespace {
         }
     }
 
-    /// The parent and the name of an inode.
+    /// The parent and the name of an inode. Those found before are tried first: a program that
+    /// meets an error is likely to meet it again, and a directory may be large.
     fn name_of(&self, ino: u64) -> Option<(u64, String)> {
         let parent = self.inode(ino).ok()?.parent;
+        let known = self.named.lock().get(&ino).cloned();
+        if let Some(name) = known
+            && self
+                .lookup(parent, &name)
+                .is_ok_and(|found| found.ino == ino)
+        {
+            return Some((parent, printable(&name)));
+        }
+        let name = self.search(parent, ino)?;
+        let shown = printable(&name);
+        let mut named = self.named.lock();
+        if named.len() >= NAMED {
+            named.clear();
+        }
+        named.insert(ino, name);
+        Some((parent, shown))
+    }
+
+    /// The name of an inode in a directory.
+    fn search(&self, parent: u64, ino: u64) -> Option<Vec<u8>> {
         let mut cookie = 0;
         for _ in 0..PAGES {
             let entries = self.readdir(parent, cookie, PAGE).ok()?;
             cookie = entries.last()?.cookie;
             if let Some(entry) = entries.into_iter().find(|entry| entry.ino == ino) {
-                return Some((parent, printable(&entry.name)));
+                return Some(entry.name);
             }
         }
         None

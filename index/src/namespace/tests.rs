@@ -234,6 +234,18 @@ fn paths_are_found_as_far_as_there_are_names() {
     let f = file(&ns, dir, "ocean.nc", 0);
     assert_eq!(ns.path(ROOT), "/");
     assert_eq!(ns.path(f), "/run/ocean.nc");
-    ns.unlink(dir, b"ocean.nc").unwrap();
+    // Found again under another name, also one that another file had, and in one line.
+    ns.rename(dir, b"ocean.nc", dir, b"old", RenameMode::Replace)
+        .unwrap();
+    let other = file(&ns, dir, "ocean.nc", 0);
+    assert_eq!(ns.path(f), "/run/old");
+    assert_eq!(ns.path(other), "/run/ocean.nc");
+    ns.rename(dir, b"old", ROOT, b"ocean.nc", RenameMode::Replace)
+        .unwrap();
+    assert_eq!(ns.path(f), "/ocean.nc");
+    ns.rename(ROOT, b"ocean.nc", dir, b"a\nb", RenameMode::Replace)
+        .unwrap();
+    assert_eq!(ns.path(f), "/run/a\\nb");
+    ns.unlink(dir, b"a\nb").unwrap();
     assert_eq!(ns.path(f), format!("/inode {f}"));
 }

@@ -1,5 +1,6 @@
 //! A store that is not mounted, read without FUSE and without touching it.
 
+use std::cell::OnceCell;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -50,10 +51,14 @@ impl Stored {
     }
 
     fn failed(&self, ino: u64, error: &Error) -> Failure {
+        self.failed_at(&self.reader.path(ino), error)
+    }
+
+    fn failed_at(&self, path: &str, error: &Error) -> Failure {
         Failure::new(
             exit::IO,
             format_args!(
-                "cannot read inode {ino} of {}: {error}; 'shale fsck {}' lists all that is damaged",
+                "cannot read {path} of {}: {error}; 'shale fsck {}' lists all that is damaged",
                 self.store.display(),
                 self.store.display()
             ),
@@ -115,6 +120,7 @@ impl Source for Stored {
             contents: contents.map_err(|e| self.failed(ino, &e))?,
             source: self,
             ino,
+            path: OnceCell::new(),
         }))
     }
 
@@ -127,17 +133,26 @@ struct Open<'a> {
     contents: shale_store::Contents<'a>,
     source: &'a Stored,
     ino: u64,
+    /// Looked up for the first error: salvaging meets many.
+    path: OnceCell<String>,
+}
+
+impl Open<'_> {
+    fn failed(&self, error: &Error) -> Failure {
+        let path = self.path.get_or_init(|| self.source.reader.path(self.ino));
+        self.source.failed_at(path, error)
+    }
 }
 
 impl Contents for Open<'_> {
     fn read(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize, Failure> {
         let read = self.contents.read(offset, buffer);
-        read.map_err(|e| self.source.failed(self.ino, &e))
+        read.map_err(|e| self.failed(&e))
     }
 
     fn next_data(&mut self, offset: u64) -> Result<Option<u64>, Failure> {
         let found = self.contents.next_data(offset);
-        found.map_err(|e| self.source.failed(self.ino, &e))
+        found.map_err(|e| self.failed(&e))
     }
 
     /// The lock on the store sees to that.
