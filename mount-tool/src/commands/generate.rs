@@ -81,9 +81,8 @@ fn page(shale: &Command, command: &Command, date: &str) -> io::Result<Vec<u8>> {
     // All five are quoted: one that is empty would make the next take its place.
     writeln!(
         text,
-        ".TH \"{}\" \"1\" \"{}\" \"shale {version}\" \"ShaleFS Manual\"",
-        escape(&name),
-        escape(date)
+        ".TH \"{}\" \"1\" \"{date}\" \"shale {version}\" \"ShaleFS Manual\"",
+        escape(&name)
     )?;
     man.render_name_section(&mut text)?;
     write!(text, ".SH SYNOPSIS\n{}", synopsis(command, whole))?;
@@ -293,7 +292,7 @@ mod tests {
         let main = std::fs::read_to_string(dir.path().join("man1/shale.1")).unwrap();
         assert!(main.contains("shale\\-mount\\fR(1)"));
         assert!(!main.contains("generate"));
-        let heading = ".TH \"SHALE\" \"1\" \"2026\\-01\\-31\" \"shale ";
+        let heading = ".TH \"SHALE\" \"1\" \"2026-01-31\" \"shale ";
         assert!(main.contains(heading) && main.contains("\" \"ShaleFS Manual\"\n"));
         let synopsis = |name: &str| {
             let page = dir.path().join(format!("man1/{name}.1"));
