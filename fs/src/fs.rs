@@ -187,6 +187,7 @@ impl Fs {
             *count -= 1;
             if *count == 0 {
                 writers.remove(&ino);
+                self.store.forget_asked(ino);
                 self.end_following(ino);
             }
         }

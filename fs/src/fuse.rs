@@ -16,6 +16,7 @@ use fuser::{
     ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
     TimeOrNow, WriteFlags,
 };
+use shale_store::Asked;
 use shale_store::index::schema::{S_IFMT, Time};
 
 use crate::changes::Changes;
@@ -88,14 +89,21 @@ impl Wire {
         self.handles.get(handle)
     }
 
-    /// Whether a question for attributes may come from a write that is about to go into the
-    /// kernel's cache, for which there may be no room.
-    fn asks_to_write(&self, fh: Option<FileHandle>) -> bool {
-        let writes = |fh| self.handle(fh).is_ok_and(|handle| handle.writes);
-        self.kernel_times
-            && self.gate.is_closed()
-            && fh.is_some_and(writes)
-            && !self.fs.store().covers_cached()
+    /// The file that a question for attributes concerns, and how much is about to be written to
+    /// it, if the question may come from a write into the kernel's cache for which there may be no
+    /// room.
+    fn asks_to_write(&self, req: &Request, fh: Option<FileHandle>) -> Option<(InUse, Asked)> {
+        if !self.kernel_times || !self.gate.is_closed() {
+            return None;
+        }
+        let handle = self.handle(fh?).ok().filter(|handle| handle.writes)?;
+        self.gate.asked(handle.ino());
+        let asked = Asked {
+            thread: req.pid(),
+            bytes: self.gate.bytes_of_call(req.pid()),
+        };
+        let covered = self.fs.store().covers_cached(&handle.file, asked);
+        (!covered).then_some((handle, asked))
     }
 
     /// Drops what the kernel's cache still shows of bytes that were refused.
@@ -310,16 +318,18 @@ impl Filesystem for Wire {
         self.fs.forget(ino.0);
     }
 
-    fn getattr(&self, _req: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
-        if !self.asks_to_write(fh) {
+    fn getattr(&self, req: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
+        let Some((handle, asked)) = self.asks_to_write(req, fh) else {
             let found = run(&self.fs, Op::Getattr, ino, || self.fs.getattr(ino.0));
             return attributes!(self.gate, reply, found);
-        }
+        };
         let (fs, gate) = (Arc::clone(&self.fs), Arc::clone(&self.gate));
         self.syncers.run(move || {
-            let found = run(&fs, Op::Getattr, ino, || match fs.store().admit_cached() {
-                Err(e) if gate.may_refuse(ino.0) => Err(e.into()),
-                _ => fs.getattr(ino.0),
+            let found = run(&fs, Op::Getattr, ino, || {
+                match fs.store().admit_cached(&handle.file, asked) {
+                    Err(e) if gate.may_refuse(ino.0) => Err(e.into()),
+                    _ => fs.getattr(ino.0),
+                }
             });
             attributes!(gate, reply, found);
         });
@@ -357,8 +367,18 @@ impl Filesystem for Wire {
         let handle = fh.and_then(|fh| self.handle(fh).ok());
         let gate = Arc::clone(&self.gate);
         self.change(move |fs| {
-            let changed = || fs.setattr(ino.0, handle.as_deref(), &set);
-            attributes!(gate, reply, run(fs, Op::Setattr, ino, changed));
+            match run(fs, Op::Setattr, ino, || {
+                fs.setattr(ino.0, handle.as_deref(), &set)
+            }) {
+                Ok(attr) => {
+                    let ttl = match size {
+                        Some(0) => gate.ttl_of_new(ino.0, ATTR_TTL),
+                        _ => gate.ttl(ino.0, ATTR_TTL),
+                    };
+                    reply.attr(&ttl, &wire_attr(&attr));
+                }
+                Err(errno) => reply.error(errno),
+            }
         });
     }
 
@@ -503,7 +523,7 @@ impl Filesystem for Wire {
                 Ok((attr, handle)) => {
                     let handle = handles.keep(handle);
                     // There is one time for name and attributes.
-                    let ttl = gate.ttl(attr.ino, ENTRY_TTL);
+                    let ttl = gate.ttl_of_new(attr.ino, ENTRY_TTL);
                     reply.created(&ttl, &wire_attr(&attr), GENERATION, handle, open_flags);
                 }
                 Err(errno) => reply.error(errno),

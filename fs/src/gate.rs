@@ -9,6 +9,8 @@
 //! What slips through between an answer and the next invalidation is covered: as much of the
 //! device as the kernel may hold dirty is held for it ([`crate::dirty_limit`]).
 
+mod call;
+
 use std::collections::HashSet;
 use std::io;
 use std::sync::{Arc, OnceLock, Weak};
@@ -43,6 +45,9 @@ struct State {
     /// Files whose attributes are good for long: if the kernel asks through a handle, it is for
     /// a write.
     known: HashSet<u64>,
+    /// Files that were made or emptied and for which nobody has asked yet. Their attributes are
+    /// not good at all, so that already the first write asks.
+    fresh: HashSet<u64>,
     changed: bool,
     stop: bool,
 }
@@ -92,10 +97,30 @@ impl WriteGate {
             state.known.clear();
         }
         state.known.insert(ino);
+        if state.fresh.contains(&ino) {
+            return Duration::ZERO;
+        }
         if writes && state.shown.insert(ino) {
             self.wake.notify_one();
         }
         LONG
+    }
+
+    /// The same for a file that was just made or emptied, and is about to be written.
+    pub(crate) fn ttl_of_new(&self, ino: u64, usual: Duration) -> Duration {
+        if self.is_closed() {
+            let mut state = self.state.lock();
+            if state.fresh.len() >= KNOWN_MAX {
+                state.fresh.clear();
+            }
+            state.fresh.insert(ino);
+        }
+        self.ttl(ino, usual)
+    }
+
+    /// A question has come through a handle that may write.
+    pub(crate) fn asked(&self, ino: u64) {
+        self.state.lock().fresh.remove(&ino);
     }
 
     /// A file has been opened for writing.
@@ -105,10 +130,28 @@ impl WriteGate {
         }
     }
 
+    /// Bytes that a thread, which waits for an answer, is about to write; none if that cannot be
+    /// seen.
+    pub(crate) fn bytes_of_call(&self, thread: u32) -> u64 {
+        call::bytes_of(thread).unwrap_or(0)
+    }
+
     /// Whether a question that came through a handle may be refused. Of a file that is not known
     /// it may come from `read` or `lseek`, and is answered as long as that does no harm.
     pub(crate) fn may_refuse(&self, ino: u64) -> bool {
         self.state.lock().known.contains(&ino) || !self.fs.store().covers_a_few()
+    }
+
+    /// Makes every writer ask, and the kernel send what it has accepted so far: whatever comes
+    /// later without having been asked for comes from a mapping.
+    fn tell_all(&self, shortage: u64) {
+        for ino in self.fs.written_files() {
+            if let Some(notifier) = self.notifier.get() {
+                // Writes back and drops all of its cache. One that is gone has nothing to send.
+                let _ = notifier.inval_inode(INodeNo(ino), 0, 0);
+            }
+        }
+        self.fs.store().set_writers_told(shortage);
     }
 
     fn run(&self) {
@@ -121,12 +164,14 @@ impl WriteGate {
             if state.stop {
                 return;
             }
-            state.changed = false;
+            let changed = std::mem::take(&mut state.changed);
+            let shortage = self.fs.store().shortage();
             let closed = self.is_closed();
-            let stale: Vec<u64> = match (was_closed, closed) {
+            let stale: Vec<u64> = match (was_closed && !changed, closed) {
                 (false, true) => {
                     drop(state);
-                    self.fs.written_files()
+                    self.tell_all(shortage);
+                    Vec::new()
                 }
                 (true, true) => {
                     drop(state);
@@ -135,6 +180,7 @@ impl WriteGate {
                 }
                 (_, false) => {
                     state.shown.clear();
+                    state.fresh.clear();
                     let known = state.known.drain().collect();
                     drop(state);
                     known

@@ -6,21 +6,81 @@
 
 use std::time::Duration;
 
-use crate::janitor::LIVE_PERCENT_FULL;
+use crate::collector::WORTH;
+use crate::file::File;
 use crate::store::Inner;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::thread;
 use crate::{Error, Store};
 
+/// What a file that is written takes beside its bytes: heads of frames, records of the index.
+const FILE_COST: u64 = 3 << 10;
 /// How long the kernel is given to let go of a deleted file.
 const FORGETTING: u32 = 10;
 const FORGETTING_STEP: Duration = Duration::from_millis(10);
+
+/// No pass has been made for want of room; what earlier sessions have left may be worth one.
+const NEVER: u64 = u64::MAX;
+
+/// A write that a cache above is about to accept.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Asked {
+    /// Who writes: one call at a time.
+    pub thread: u32,
+    /// How much; 0 if that is not known.
+    pub bytes: u64,
+}
+
+#[derive(Debug)]
+struct Promise {
+    ino: u64,
+    thread: u32,
+    left: u64,
+}
+
+impl Admission {
+    fn promise(&self, file: &File, asked: Asked) {
+        if asked.bytes > 0 {
+            self.promises.lock().push(Promise {
+                ino: file.ino,
+                thread: asked.thread,
+                left: asked.bytes,
+            });
+        }
+    }
+
+    fn forget(&self, is_over: impl Fn(&Promise) -> bool) {
+        self.promises.lock().retain(|promise| !is_over(promise));
+    }
+
+    /// Bytes of a file have come.
+    fn arrived(&self, ino: u64, mut bytes: u64) {
+        self.promises.lock().retain_mut(|promise| {
+            if promise.ino == ino {
+                let came = bytes.min(promise.left);
+                promise.left -= came;
+                bytes -= came;
+            }
+            promise.left > 0
+        });
+    }
+
+    fn promised(&self) -> u64 {
+        self.promises
+            .lock()
+            .iter()
+            .map(|promise| promise.left)
+            .sum()
+    }
+}
 
 /// One writer at a time finds out whether there is room.
 #[derive(Debug)]
 pub(crate) struct Admission {
     turn: Mutex<()>,
+    /// What a cache above was allowed to accept and has not sent yet.
+    promises: Mutex<Vec<Promise>>,
     /// How much had died in packs when they were collected last for want of room.
     collected: AtomicU64,
 }
@@ -29,8 +89,8 @@ impl Default for Admission {
     fn default() -> Self {
         Self {
             turn: Mutex::new(()),
-            // What earlier sessions have left may be worth a pass.
-            collected: AtomicU64::new(u64::MAX),
+            promises: Mutex::default(),
+            collected: AtomicU64::new(NEVER),
         }
     }
 }
@@ -52,6 +112,18 @@ impl Store {
         self.inner.space.listen(changed);
     }
 
+    /// Number of the present shortage of room.
+    #[must_use]
+    pub fn shortage(&self) -> u64 {
+        self.inner.space.shortage()
+    }
+
+    /// All writers know that they have to ask ([`Store::covers_cached`]) in this shortage, and what
+    /// a cache above had accepted before has been written back.
+    pub fn set_writers_told(&self, shortage: u64) {
+        self.inner.space.set_told(shortage);
+    }
+
     /// Whether room is short, so that a cache above has to ask ([`Store::admit_cached`]) before
     /// it accepts more.
     #[must_use]
@@ -59,36 +131,82 @@ impl Store {
         self.inner.is_removed() || self.inner.space.is_short()
     }
 
-    /// Whether all that a cache above may accept is covered, without waiting.
+    /// Somebody asks before a cache above accepts a write to a file. Whether that, and all that
+    /// the cache may hold, is covered, without waiting.
     #[must_use]
-    pub fn covers_cached(&self) -> bool {
-        !self.inner.is_removed() && self.inner.cover(0).is_ok()
+    pub fn covers_cached(&self, file: &File, asked: Asked) -> bool {
+        let inner = &*self.inner;
+        file.asked.store(true, Ordering::SeqCst);
+        // What the thread had asked for before has been accepted by now, or refused.
+        inner
+            .admission
+            .forget(|promise| promise.thread == asked.thread);
+        let covered = !inner.is_removed() && inner.cover(asked.bytes).is_ok();
+        if covered {
+            inner.admission.promise(file, asked);
+        }
+        covered
     }
 
-    /// Returns when all that a cache above may accept can be stored.
+    /// Returns when what was asked for can be stored.
     ///
     /// # Errors
     /// `ENOSPC`, `EDQUOT`, or why nothing can be stored.
-    pub fn admit_cached(&self) -> Result<(), Error> {
+    pub fn admit_cached(&self, file: &File, asked: Asked) -> Result<(), Error> {
         let inner = &*self.inner;
         inner.check()?;
         inner.check_there()?;
         let _turn = inner.admission.turn.lock();
-        inner.make_room(0)
+        inner.make_room(asked.bytes)?;
+        inner.admission.promise(file, asked);
+        Ok(())
+    }
+
+    /// Nobody writes to a file any more: what was asked for has been written, or never will be.
+    pub fn forget_asked(&self, ino: u64) {
+        self.inner.admission.forget(|promise| promise.ino == ino);
     }
 
     /// Whether a small write that was not asked for would still be covered.
     #[must_use]
     pub fn covers_a_few(&self) -> bool {
         let inner = &*self.inner;
-        !inner.is_removed() && inner.space.covers_half_above(inner.budget.used())
+        !inner.is_removed() && inner.space.covers_half_above(inner.accepted())
+    }
+
+    /// Returns when there is room for another name or attribute.
+    ///
+    /// # Errors
+    /// `ENOSPC`: what is left is needed to commit what was accepted, and to delete.
+    pub fn admit_names(&self) -> Result<(), Error> {
+        let inner = &*self.inner;
+        inner.check_writable()?;
+        if inner.space.has_margin(&*inner.backing) {
+            return Ok(());
+        }
+        let _turn = inner.admission.turn.lock();
+        while !inner.space.has_margin(&*inner.backing) {
+            let freed = inner.space.release_surplus(inner.accepted())
+                || inner.store_accepted()
+                || inner.collect_for_room()?;
+            if !freed {
+                return Err(Error::Refused(libc::ENOSPC));
+            }
+        }
+        Ok(())
     }
 }
 
 impl Inner {
+    /// What has been accepted may take so much, if nothing compresses, with what the index needs.
+    fn accepted(&self) -> u64 {
+        let files = self.dirty.lock().len() as u64;
+        self.budget.used() + self.admission.promised() + files * FILE_COST
+    }
+
     /// Covers what has been accepted and `more` bytes.
     pub(crate) fn cover(&self, more: u64) -> Result<(), Error> {
-        self.space.cover(&*self.backing, self.budget.used() + more)
+        self.space.cover(&*self.backing, self.accepted() + more)
     }
 
     /// Takes memory for `len` bytes that can be stored.
@@ -101,23 +219,41 @@ impl Inner {
         self.take_memory(len)
     }
 
-    /// Waits until `len` more bytes are covered.
+    /// Lets in what a cache above has accepted. Only what nobody had asked for has to wait for
+    /// room, as pages of mappings do.
+    pub(crate) fn admit_accepted(&self, file: &File, len: u64) -> Result<(), Error> {
+        self.admission.arrived(file.ino, len);
+        if self.cover(len).is_ok()
+            || file.asked.load(Ordering::SeqCst)
+            || self.space.is_promised(len)
+        {
+            return Ok(());
+        }
+        let _turn = self.admission.turn.lock();
+        self.make_room(len)
+    }
+
+    /// Waits until `len` more bytes are covered. Who had to wait finds room for some more, or the
+    /// last bytes of a device would be given away one small write and one sync at a time.
     fn make_room(&self, len: u64) -> Result<(), Error> {
+        let mut wanted = len;
         loop {
-            match self.cover(len) {
-                Ok(()) => return Ok(()),
-                Err(refused) => {
-                    let used = self.budget.used();
-                    let stored =
-                        used > 0 && self.budget.wait_below(used, || self.committer.press());
-                    if !stored && !self.collect_for_room()? {
-                        return Err(refused);
-                    }
-                }
+            let Err(refused) = self.cover(wanted) else {
+                return Ok(());
+            };
+            wanted = len + self.space.slack();
+            if !self.store_accepted() && !self.collect_for_room()? {
+                return Err(refused);
             }
             self.check()?;
             self.check_there()?;
         }
+    }
+
+    /// Waits for some of what was accepted to be stored; returns whether it was.
+    fn store_accepted(&self) -> bool {
+        let used = self.budget.used();
+        used > 0 && self.budget.wait_below(used, || self.committer.press())
     }
 
     /// Makes way for `bytes` that were accepted and did not fit; returns whether to try again.
@@ -153,11 +289,16 @@ impl Inner {
                 return Ok(true);
             }
         }
-        let died = packs.died();
-        if self.admission.collected.swap(died, Ordering::SeqCst) == died {
+        let collected = self.admission.collected.load(Ordering::SeqCst);
+        if collected != NEVER && packs.died() < collected + WORTH {
             return Ok(false);
         }
-        self.collector.ask_and_wait(LIVE_PERCENT_FULL);
-        Ok(true)
+        let before = self.space.usable(&*self.backing);
+        self.collector.ask_for_room();
+        // Copying makes what was copied die; that is not new.
+        self.admission
+            .collected
+            .store(packs.died(), Ordering::SeqCst);
+        Ok(self.space.usable(&*self.backing) > before + WORTH)
     }
 }

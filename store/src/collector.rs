@@ -12,6 +12,11 @@ use crate::{Error, Store};
 
 /// How often it looks for packs by itself.
 const TICK: Duration = Duration::from_secs(1);
+/// A pack of which more than so many percent is alive is not rewritten even when nothing else
+/// would make room: directories and heads are not alive, and do not go by copying.
+const LIVE_PERCENT_LAST: u64 = 97;
+/// A pack that gives back less than this is not worth its copy.
+pub(crate) const WORTH: u64 = 64 << 10;
 /// How long a pack is left alone after emptying it failed, unless somebody asks.
 const RETRY: Duration = Duration::from_secs(300);
 
@@ -27,8 +32,7 @@ pub(crate) struct Control {
 #[derive(Debug, Default)]
 struct State {
     stop: bool,
-    /// Rewrite everything of which less than so many percent is alive.
-    requested: Option<u64>,
+    requested: Option<Request>,
     running: bool,
     /// Passes that have ended so far.
     passes: u64,
@@ -38,6 +42,15 @@ struct State {
     stuck: BTreeMap<u64, Instant>,
     #[cfg(test)]
     trap: bool,
+}
+
+/// What is asked of a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Request {
+    /// Rewrite everything of which less than so many percent is alive.
+    Below(u64),
+    /// Rewrite packs, the worst first, until there is room for what programs write.
+    Room,
 }
 
 /// What became of collecting garbage.
@@ -60,14 +73,14 @@ impl Control {
 
     /// Asks for a pass over all packs, also those that are being appended to.
     pub(crate) fn ask(&self, percent: u64) {
-        self.state.lock().requested = Some(percent);
+        self.state.lock().requested = Some(Request::Below(percent));
         self.wake.notify_all();
     }
 
-    /// Asks for a pass and waits for its end.
-    pub(crate) fn ask_and_wait(&self, percent: u64) {
+    /// Asks for a pass that makes room, and waits for its end.
+    pub(crate) fn ask_for_room(&self) {
         let mut state = self.state.lock();
-        state.requested = Some(percent);
+        state.requested.get_or_insert(Request::Room);
         // One that is under way may have passed by what has died since.
         let until = state.passes + 1 + u64::from(state.running);
         self.wake.notify_all();
@@ -80,8 +93,8 @@ impl Control {
         self.state.lock().stop
     }
 
-    /// What to do next; `None` to end. The inner option is the percentage that was asked for.
-    fn next(&self) -> Option<Option<u64>> {
+    /// What to do next; `None` to end. The inner option is what was asked for.
+    fn next(&self) -> Option<Option<Request>> {
         let mut state = self.state.lock();
         if std::mem::take(&mut state.running) {
             state.passes += 1;
@@ -149,15 +162,15 @@ impl Store {
 
 pub(crate) fn work(inner: &Inner) {
     set_priority(Priority::Low);
-    while let Some(percent) = inner.collector.next() {
+    while let Some(request) = inner.collector.next() {
         inner.notice_move();
         if inner.is_removed() {
-            if percent.is_some() {
+            if request.is_some() {
                 inner.collector.note(true);
             }
             continue;
         }
-        let pass = AssertUnwindSafe(|| pass(inner, percent, &mut FrameEncoder::new()));
+        let pass = AssertUnwindSafe(|| pass(inner, request, &mut FrameEncoder::new()));
         let failed = match catch_unwind(pass) {
             Ok(Ok(false)) => continue,
             Ok(Ok(true)) => false,
@@ -178,26 +191,39 @@ pub(crate) fn work(inner: &Inner) {
 }
 
 /// Returns whether there was a reason to look.
-fn pass(inner: &Inner, percent: Option<u64>, encoder: &mut FrameEncoder) -> Result<bool, Error> {
+fn pass(
+    inner: &Inner,
+    request: Option<Request>,
+    encoder: &mut FrameEncoder,
+) -> Result<bool, Error> {
     #[cfg(test)]
-    inner.collector.fall_into_trap(percent);
-    if percent.is_some() {
+    inner.collector.fall_into_trap(request);
+    if request.is_some() {
         // What has been written so far takes part.
         inner.frames.packs.roll();
         inner.committer.run()?;
     } else if !inner.frames.packs.take_shrunk() {
         return Ok(false);
     }
-    let mut left_out = match percent {
+    let percent = request.map(|request| match request {
+        Request::Below(percent) => percent,
+        Request::Room => LIVE_PERCENT_LAST,
+    });
+    let mut left_out = match request {
         Some(_) => BTreeSet::new(),
         None => inner.collector.stuck(Instant::now()),
     };
+    let known: BTreeSet<u64> = inner.frames.packs.live().into_keys().collect();
     let mut failed = None;
     while !inner.collector.is_stopped() && inner.check().is_ok() {
+        // What this pass has written itself is not better the second time.
+        let packs = inner.frames.packs.live().into_keys();
+        left_out.extend(packs.filter(|pack| !known.contains(pack)));
         let Some(pack) = inner.worst_pack(percent, &left_out)? else {
             return failed.map_or(Ok(true), Err);
         };
         let live = inner.frames.packs.live().get(&pack).copied();
+        let before = inner.space.usable(&*inner.backing);
         match inner.rewrite(pack, encoder) {
             Ok(()) => {}
             // All of it has died meanwhile.
@@ -227,6 +253,12 @@ fn pass(inner: &Inner, percent: Option<u64>, encoder: &mut FrameEncoder) -> Resu
         counters.bytes_rewritten.add(live.unwrap_or(0));
         // The committer deletes it, once that is durable.
         inner.committer.run()?;
+        if request == Some(Request::Room) {
+            let usable = inner.space.usable(&*inner.backing);
+            if usable < before + WORTH || inner.cover(0).is_ok() {
+                return Ok(true);
+            }
+        }
         if inner
             .frames
             .packs
@@ -249,8 +281,8 @@ impl Control {
         self.state.lock().trap = true;
     }
 
-    fn fall_into_trap(&self, percent: Option<u64>) {
-        let sprung = percent.is_some() && std::mem::take(&mut self.state.lock().trap);
+    fn fall_into_trap(&self, request: Option<Request>) {
+        let sprung = request.is_some() && std::mem::take(&mut self.state.lock().trap);
         assert!(!sprung, "a trap");
     }
 }

@@ -230,6 +230,7 @@ impl Inner {
         let mut lost = self.frames.packs.abandoned();
         lost.extend(failed.iter().map(|(pack, _)| *pack));
         let errno = failed.iter().find_map(|(_, error)| error.raw_os_error());
+        self.space.keep_margin(&*self.backing);
         for batch in batches {
             self.commit(batch, &lost, errno.unwrap_or(libc::EIO), encoder);
         }

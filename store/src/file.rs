@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Instant;
 
 use shale_codec::Effort;
@@ -33,6 +33,8 @@ pub struct File {
     pub(crate) advice: Mutex<Option<Arc<dyn Advice>>>,
     pub(crate) position: Mutex<Position>,
     pub(crate) activity: Arc<Activity>,
+    /// Somebody has asked for room before a write to it.
+    pub(crate) asked: AtomicBool,
 }
 
 /// What the lock of a file protects.
@@ -148,6 +150,7 @@ impl File {
             advice: Mutex::new(None),
             position: Mutex::default(),
             activity,
+            asked: AtomicBool::new(false),
         }
     }
 

@@ -24,7 +24,7 @@ const PURGE_TIME: Duration = Duration::from_millis(200);
 /// A pack is rewritten when less of it than this many percent is alive.
 pub(crate) const LIVE_PERCENT: u64 = 50;
 /// The same when the device is nearly full.
-pub(crate) const LIVE_PERCENT_FULL: u64 = 90;
+const LIVE_PERCENT_FULL: u64 = 90;
 
 impl Inner {
     /// Runs after a cycle that made everything durable.

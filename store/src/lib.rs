@@ -62,6 +62,7 @@ mod worth;
 mod write;
 
 pub use activity::Busy;
+pub use admission::Asked;
 pub use advice::{Advice, Element, Segment};
 pub use collector::Collecting;
 pub use counters::{Counter, Counters, Encoded, Gauges};

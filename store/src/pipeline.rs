@@ -110,8 +110,9 @@ impl Worker {
             for segment in advice::segments(&job.file, run.start, run.end) {
                 let (from, to) = (segment.start - run.start, segment.end - run.start);
                 let raw = &raw[from as usize..to as usize];
-                inner.space.make_way(&*inner.backing, raw.len() as u64);
+                let len = raw.len() as u64;
                 let mut put = || {
+                    inner.space.make_way(&*inner.backing, len)?;
                     inner.frames.put_hinted(
                         &mut self.encoder,
                         (FrameKind::Data, job.file.ino, segment.start),
@@ -123,7 +124,7 @@ impl Worker {
                 let (part, pin) = loop {
                     match put() {
                         // Space is held for it, and what was deleted may not be free yet.
-                        Err(e) if e.is_full() && inner.give_way(raw.len() as u64)? => {}
+                        Err(e) if e.is_full() && inner.give_way(len)? => {}
                         done => break done?,
                     }
                 };
@@ -181,6 +182,10 @@ fn plan(inner: &Inner, job: &Job) -> Result<Vec<Run>, Error> {
         && start == chunk_start
         && end == chunk_end
     {
+        return Ok(new);
+    }
+    // Space is held for the new bytes alone.
+    if inner.space.is_short() {
         return Ok(new);
     }
     let mut state = job.file.state.lock();

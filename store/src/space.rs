@@ -32,6 +32,13 @@ fn margin(total: u64) -> u64 {
 const COUNT: Duration = Duration::from_secs(1);
 const COUNT_LOW: Duration = Duration::from_secs(5);
 
+/// Room for what calls may write that have begun before room became short: Linux limits each to
+/// 2 GiB.
+const CALLS: u64 = 4 << 30;
+
+/// Unit in which most file systems give space away.
+const BLOCK: u64 = 4096;
+
 /// Space is held in steps of a share of the device, within bounds.
 const STEP_SHARE: u64 = 64;
 const STEP_MIN: u64 = 1 << 20;
@@ -49,6 +56,12 @@ pub(crate) struct SpaceGuard {
     above: AtomicU64,
     /// Room is short: what is accepted from now on has to be asked for first.
     short: AtomicBool,
+    /// How often room has become short.
+    shortages: AtomicU64,
+    /// Bytes that came since then from files for which nobody had asked.
+    unasked: AtomicU64,
+    /// The last shortage in which all writers have been told to ask.
+    told: AtomicU64,
     listener: OnceLock<Listener>,
     /// Why the device would not hold more, when it said so last.
     refusal: AtomicI32,
@@ -89,6 +102,9 @@ impl SpaceGuard {
             held: Reserve::new(Arc::clone(backing)),
             above: AtomicU64::new(0),
             short: AtomicBool::new(false),
+            shortages: AtomicU64::new(0),
+            unasked: AtomicU64::new(0),
+            told: AtomicU64::new(0),
             listener: OnceLock::new(),
             refusal: AtomicI32::new(libc::ENOSPC),
             step: (total / STEP_SHARE).clamp(STEP_MIN, STEP_MAX),
@@ -111,6 +127,11 @@ impl SpaceGuard {
         self.short.load(Ordering::SeqCst)
     }
 
+    /// Room for less than this is not given away.
+    pub(crate) fn slack(&self) -> u64 {
+        self.step / 4
+    }
+
     /// Bytes of the device that are held for what has been accepted.
     pub(crate) fn held(&self) -> u64 {
         self.held.held()
@@ -127,15 +148,16 @@ impl SpaceGuard {
     pub(crate) fn cover(&self, backing: &dyn Backing, accepted: u64) -> Result<(), Error> {
         let above = self.above.load(Ordering::SeqCst);
         let need = accepted + above;
-        // With as much again, the cache above can go on while it is told to ask.
-        let ease = need + above + self.step;
+        let ease = self.ease(accepted);
         let (eased, covered) = if self.hold(backing, need, ease) {
             (self.held() >= ease, self.held() >= need)
         } else {
             let eased = self.fits(backing, ease, self.reserve);
             (eased, eased || self.fits(backing, need, self.reserve))
         };
-        self.set_short(!eased);
+        // A call that has begun is not asked about again, however much it writes.
+        let roomy = eased && self.look(backing, FRESH) >= (self.reserve + CALLS) as i64;
+        self.set_short(!roomy);
         if covered {
             Ok(())
         } else {
@@ -143,10 +165,21 @@ impl SpaceGuard {
         }
     }
 
+    /// What is held while nobody has to ask. Until all are told to ask, the cache above may send
+    /// what it holds and fill up again; and pages of mappings may take as much.
+    fn ease(&self, accepted: u64) -> u64 {
+        accepted + 4 * self.above.load(Ordering::SeqCst) + self.step
+    }
+
     fn set_short(&self, short: bool) {
-        if self.short.swap(short, Ordering::SeqCst) != short {
-            self.tell();
+        if self.short.swap(short, Ordering::SeqCst) == short {
+            return;
         }
+        if short {
+            self.unasked.store(0, Ordering::SeqCst);
+            self.shortages.fetch_add(1, Ordering::SeqCst);
+        }
+        self.tell();
     }
 
     /// Has whoever listens look again.
@@ -154,6 +187,26 @@ impl SpaceGuard {
         if let Some(Listener(changed)) = self.listener.get() {
             changed();
         }
+    }
+
+    /// Number of the present shortage.
+    pub(crate) fn shortage(&self) -> u64 {
+        self.shortages.load(Ordering::SeqCst)
+    }
+
+    /// From now on every writer asks before the cache above accepts more, and what it had accepted
+    /// before has come.
+    pub(crate) fn set_told(&self, shortage: u64) {
+        self.told.store(shortage, Ordering::SeqCst);
+    }
+
+    /// Whether `bytes` of a file for which nobody has asked may be among those that the cache
+    /// above had accepted before its writers were told to ask. Others come from mappings, and must
+    /// not take what is held for those who asked.
+    pub(crate) fn is_promised(&self, bytes: u64) -> bool {
+        let most = 3 * self.above.load(Ordering::SeqCst);
+        self.told.load(Ordering::SeqCst) != self.shortage()
+            && self.unasked.fetch_add(bytes, Ordering::SeqCst) + bytes <= most
     }
 
     /// Has `changed` called whenever room becomes short or is there again. Must not wait.
@@ -192,27 +245,64 @@ impl SpaceGuard {
         true
     }
 
-    /// Makes way for `bytes` that were accepted and are about to be stored.
-    pub(crate) fn make_way(&self, backing: &dyn Backing, bytes: u64) {
-        let wanted = (bytes + self.margin) as i64;
-        if self.look(backing, FRESH) < wanted && self.look(backing, Duration::ZERO) < wanted {
-            self.release(bytes);
+    /// Whether the index has the room that is left to it.
+    pub(crate) fn has_margin(&self, backing: &dyn Backing) -> bool {
+        self.fits(backing, 0, self.margin)
+    }
+
+    /// Gives the index the room that is left to it, out of what is held: committing what was
+    /// accepted takes some.
+    pub(crate) fn keep_margin(&self, backing: &dyn Backing) {
+        let margin = self.margin as i64;
+        if self.look(backing, FRESH) < margin {
+            let missing = margin - self.look(backing, Duration::ZERO);
+            self.release(u64::try_from(missing).unwrap_or(0));
         }
+    }
+
+    /// Makes way for `bytes` that were accepted and are about to be stored.
+    ///
+    /// # Errors
+    /// `ENOSPC` where they would take what is left to the index: more was accepted than is
+    /// covered, which only a mapping can do.
+    pub(crate) fn make_way(&self, backing: &dyn Backing, bytes: u64) -> Result<(), Error> {
+        if self.fits(backing, bytes, self.reserve) || self.release(bytes) {
+            return Ok(());
+        }
+        self.admit_above(backing, bytes, self.margin)
+    }
+
+    /// What the store can use of the device, as it says now.
+    pub(crate) fn usable(&self, backing: &dyn Backing) -> u64 {
+        self.count(backing, Duration::ZERO);
+        let available = self.look(backing, Duration::ZERO);
+        u64::try_from(available).unwrap_or(0) + self.held()
     }
 
     /// Gives up so much of what is held; returns whether there was any.
     pub(crate) fn release(&self, bytes: u64) -> bool {
+        if bytes == 0 {
+            return false;
+        }
         let held = self.held();
-        // Blocks are larger than bytes.
-        let freed = self.held.shrink(held.saturating_sub(bytes + (64 << 10)));
+        let blocks = bytes.next_multiple_of(BLOCK) + BLOCK;
+        let freed = self.held.shrink(held.saturating_sub(blocks));
         self.available.fetch_add(freed as i64, Ordering::Relaxed);
         freed > 0
     }
 
-    /// Gives up what is held beyond what `accepted` bytes need.
+    /// Gives up what is held beyond what `accepted` bytes need at least; returns whether there was
+    /// anything.
+    pub(crate) fn release_surplus(&self, accepted: u64) -> bool {
+        let need = accepted + self.above.load(Ordering::SeqCst);
+        let freed = self.held.shrink(need);
+        self.available.fetch_add(freed as i64, Ordering::Relaxed);
+        freed > 0
+    }
+
+    /// Gives up what is held beyond what `accepted` bytes need with ease.
     pub(crate) fn relax(&self, accepted: u64) {
-        let above = self.above.load(Ordering::SeqCst);
-        let ease = accepted + 2 * above + self.step;
+        let ease = self.ease(accepted);
         let freed = self.held.shrink(ease.next_multiple_of(self.step));
         self.available.fetch_add(freed as i64, Ordering::Relaxed);
     }
@@ -224,8 +314,10 @@ impl SpaceGuard {
 
     /// What is accepted and not covered by space that is held.
     fn uncovered(&self, accepted: u64) -> u64 {
-        let above = self.above.load(Ordering::SeqCst);
-        (accepted + above).saturating_sub(self.held())
+        if self.held.is_able() {
+            return 0;
+        }
+        accepted + self.above.load(Ordering::SeqCst)
     }
 
     /// Whether a copy of `bytes` of what is stored fits beside what was accepted from programs.

@@ -70,11 +70,9 @@ impl Store {
         if data.is_empty() {
             return Ok(());
         }
-        // It was asked for before it was accepted. Not to wait for room is what keeps the cache
-        // above moving.
-        let _ = inner.cover(data.len() as u64);
         let taken = inner
             .check_writable()
+            .and_then(|()| inner.admit_accepted(file, data.len() as u64))
             .and_then(|()| inner.take_memory(data.len() as u64));
         if let Err(e) = taken {
             inner.lose(file, offset..end, e.errno());

@@ -1,8 +1,14 @@
 //! A full backing device: the application is told, nothing durable is harmed,
 //! and deleting makes room again.
 
+#[path = "enospc/libraries.rs"]
+mod libraries;
+#[path = "enospc/patterns.rs"]
+mod patterns;
 #[path = "enospc/promise.rs"]
 mod promise;
+#[path = "enospc/random.rs"]
+mod random;
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -37,6 +43,10 @@ fn main() -> ExitCode {
             promise::small_pieces,
         )
         .test(
+            "calls_that_write_many_megabytes_are_refused_as_a_whole",
+            promise::large_calls,
+        )
+        .test(
             "lost_pages_fail_every_fsync_and_are_not_served",
             promise::lost_pages,
         )
@@ -56,6 +66,28 @@ fn main() -> ExitCode {
             "a_device_filled_by_others_keeps_what_was_accepted",
             promise::other_program,
         )
+        .test(
+            "small_files_of_several_programs_until_the_device_is_full",
+            patterns::many_small_files,
+        )
+        .test("holes_can_be_filled_again", patterns::punch_and_refill)
+        .test(
+            "fallocate_near_the_end_keeps_its_word",
+            patterns::fallocate_near_the_end,
+        )
+        .test(
+            "a_full_device_can_be_overwritten_in_place",
+            patterns::overwrite_in_place,
+        )
+        .test(
+            "deleted_space_can_be_used_at_once",
+            patterns::delete_and_reuse,
+        )
+        .test(
+            "libraries_raise_an_exception_as_on_ext4",
+            libraries::exceptions,
+        )
+        .test("random_programs_lose_nothing_untold", random::programs)
         .run()
 }
 

@@ -99,6 +99,7 @@ impl Fs {
         rdev: u32,
         target: Vec<u8>,
     ) -> Result<Attr, Error> {
+        self.store.admit_names()?;
         let dir = self.namespace().inode(parent)?;
         let is_dir = mode & S_IFMT == S_IFDIR;
         let (mut mode, xattrs) = if mode & S_IFMT == S_IFLNK {

@@ -8,6 +8,7 @@ impl Fs {
     /// # Errors
     /// As link(2).
     pub fn link(&self, ino: u64, parent: u64, name: &[u8]) -> Result<Attr, Error> {
+        self.store.admit_names()?;
         self.namespace().link(ino, parent, name)?;
         self.names_changed()?;
         self.getattr(ino)

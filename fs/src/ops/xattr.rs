@@ -73,6 +73,7 @@ impl Fs {
             GC_NOW => return self.collect_now(caller, ino, value),
             _ => {}
         }
+        self.store.admit_names()?;
         if name == acl::ACCESS || name == acl::DEFAULT {
             return self.set_acl(caller, ino, name, value);
         }

@@ -1,7 +1,7 @@
 //! A store on a device that fails or is full, and one that changes while somebody looks.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use shale_backing::faults::{FaultDisk, Step};
@@ -9,6 +9,7 @@ use shale_backing::{Access, Backing, BackingFile, Entry, Space};
 use shale_index::extent::{Extent, Place};
 
 use super::*;
+use crate::Asked;
 use crate::pack::PackId;
 
 /// A store on a disk that fails on command.
@@ -300,18 +301,30 @@ fn a_missing_pack_does_not_keep_others_from_being_collected() {
     assert!(out == contents[..LIMIT / 4 * 3], "contents differ");
 }
 
-/// A large device on which others have left little room.
+/// A large device on which others have left little room, or of which this user may have little.
 #[derive(Debug)]
 struct Crowded {
     inner: Arc<dyn Backing>,
     total: u64,
     room: u64,
+    /// What it says when there is no room. A quota does not show in the free space.
+    errno: i32,
+    /// What is held in advance; none where that cannot be done.
+    held: Option<AtomicU64>,
 }
 
 impl Crowded {
     fn used(&self) -> io::Result<u64> {
         let packs = crate::pack::list(&*self.inner).map_err(io::Error::other)?;
-        Ok(packs.iter().map(|(_, len)| len).sum())
+        let held = self
+            .held
+            .as_ref()
+            .map_or(0, |held| held.load(Ordering::SeqCst));
+        Ok(packs.iter().map(|(_, len)| len).sum::<u64>() + held)
+    }
+
+    fn full(&self) -> io::Error {
+        io::Error::from_raw_os_error(self.errno)
     }
 }
 
@@ -321,6 +334,7 @@ struct OnCrowded(Arc<Crowded>);
 
 #[derive(Debug)]
 struct CrowdedFile {
+    is_reserve: bool,
     device: Arc<Crowded>,
     inner: Arc<dyn BackingFile>,
 }
@@ -328,6 +342,7 @@ struct CrowdedFile {
 impl Backing for OnCrowded {
     fn open(&self, path: &Path, access: Access) -> io::Result<Arc<dyn BackingFile>> {
         Ok(Arc::new(CrowdedFile {
+            is_reserve: path == Path::new(crate::reserve::FILE),
             device: Arc::clone(&self.0),
             inner: self.0.inner.open(path, access)?,
         }))
@@ -362,7 +377,12 @@ impl Backing for OnCrowded {
     }
 
     fn space(&self) -> io::Result<Space> {
-        let free = self.0.room.saturating_sub(self.0.used()?);
+        let shown = if self.0.errno == libc::EDQUOT {
+            self.0.total
+        } else {
+            self.0.room
+        };
+        let free = shown.saturating_sub(self.0.used()?);
         Ok(Space {
             total: self.0.total,
             free,
@@ -385,7 +405,7 @@ impl BackingFile for CrowdedFile {
     fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
         let grown = (offset + buf.len() as u64).saturating_sub(self.inner.len()?);
         if self.device.used()? + grown > self.device.room {
-            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+            return Err(self.device.full());
         }
         self.inner.write_all_at(buf, offset)
     }
@@ -399,11 +419,23 @@ impl BackingFile for CrowdedFile {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
+        if let Some(held) = self.device.held.as_ref().filter(|_| self.is_reserve) {
+            held.store(len, Ordering::SeqCst);
+            return Ok(());
+        }
         self.inner.set_len(len)
     }
 
-    fn reserve(&self, _len: u64) -> io::Result<bool> {
-        Ok(false)
+    fn reserve(&self, len: u64) -> io::Result<bool> {
+        let Some(held) = self.device.held.as_ref().filter(|_| self.is_reserve) else {
+            return Ok(false);
+        };
+        let more = len.saturating_sub(held.load(Ordering::SeqCst));
+        if self.device.used()? + more > self.device.room {
+            return Err(self.device.full());
+        }
+        held.fetch_add(more, Ordering::SeqCst);
+        Ok(true)
     }
 }
 
@@ -416,6 +448,8 @@ fn deleting_every_second_file_of_a_full_store_gives_the_space_back() {
         inner: open_device(dir.path(), Choice::default()).unwrap(),
         total: 16 << 30,
         room: 300 * MIB,
+        errno: libc::ENOSPC,
+        held: None,
     });
     let shared = Arc::clone(&device);
     let bench = Bench::on(dir, move |_| Arc::new(OnCrowded(Arc::clone(&shared))));
@@ -478,4 +512,65 @@ fn counting_files_while_others_are_forgotten_comes_to_an_end() {
         scope.spawn(|| (0..20_000).for_each(|_| assert!(store.inner.discard(u64::MAX))));
         (0..20_000).for_each(|_| assert_eq!(store.gauges().dirty_files, 0));
     });
+}
+
+/// A cache above accepts as much as it was told it may, and asks first when room is short. Whatever
+/// it accepted must be stored, also within a quota that does not show in the free space.
+#[test]
+fn what_a_cache_accepted_within_a_quota_is_stored() {
+    const MIB: u64 = 1 << 20;
+    const ABOVE: u64 = 8 * MIB;
+    let dir = tempfile::tempdir().unwrap();
+    let device = Arc::new(Crowded {
+        inner: open_device(dir.path(), Choice::default()).unwrap(),
+        total: 16 << 30,
+        room: 300 * MIB,
+        errno: libc::EDQUOT,
+        held: Some(AtomicU64::new(0)),
+    });
+    let shared = Arc::clone(&device);
+    let bench = Bench::on(dir, move |_| Arc::new(OnCrowded(Arc::clone(&shared))));
+    let store = bench.store();
+    store.set_cached_above(ABOVE);
+    let large = NewNode {
+        chunk_shift: 20,
+        ..node()
+    };
+    let ino = store
+        .namespace()
+        .create(ROOT, b"cached", &large)
+        .unwrap()
+        .0
+        .ino;
+    let file = store.file(ino).unwrap();
+    let contents = bytes(ABOVE as usize, 1, true);
+    let asked = Asked {
+        thread: 1,
+        bytes: ABOVE,
+    };
+    let mut len = 0;
+    let refused = loop {
+        // All of it is in the cache before any of it is sent.
+        if store.is_short_of_room()
+            && !store.covers_cached(&file, asked)
+            && let Err(e) = store.admit_cached(&file, asked)
+        {
+            break e.errno();
+        }
+        for piece in contents.chunks(MIB as usize) {
+            store.write_back(&file, len, piece, false).unwrap();
+            len += MIB;
+        }
+        assert!(len < 400 * MIB, "never full");
+    };
+    assert_eq!(refused, libc::EDQUOT);
+    assert!(len > 200 * MIB, "refused after {len}");
+    store.sync(&file).unwrap();
+    assert!(file.lost().is_empty());
+    let mut out = Vec::new();
+    for at in (0..len).step_by(ABOVE as usize) {
+        store.read(&file, at, contents.len(), &mut out).unwrap();
+        assert!(out == contents, "contents differ at {at}");
+    }
+    store.close(file);
 }

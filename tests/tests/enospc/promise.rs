@@ -75,6 +75,37 @@ pub(crate) fn small_pieces(case: &Case) -> Outcome {
     mount.fsck_is_clean()
 }
 
+/// The kernel asks once for each call, however much that writes.
+pub(crate) fn large_calls(case: &Case) -> Outcome {
+    let device = case.loop_fs("device", LoopFs::Ext4, 200 << 20)?;
+    let mut mount = Mount::new(device.path().join("store"), case.work().join("fs"), &[])?;
+    let data = Rng::new(56).bytes(120 * MIB);
+    let mut accepted = Vec::new();
+    std::thread::scope(|scope| -> Outcome {
+        let writers: Vec<_> = (0..3)
+            .map(|index| {
+                let path = mount.path().join(format!("file-{index}"));
+                let data = &data;
+                scope.spawn(move || write_pieces(&path, data, 60 * MIB))
+            })
+            .collect();
+        for writer in writers {
+            accepted.push(writer.join().expect("no panic")?);
+        }
+        Ok(())
+    })?;
+    note(format!("accepted: {accepted:?}"));
+    let refused = accepted.iter().filter(|(_, told)| told.is_some()).count();
+    ensure!(refused > 0, "360 MiB fit onto 200");
+    mount.remount()?;
+    for (index, (count, _)) in accepted.into_iter().enumerate() {
+        let path = mount.path().join(format!("file-{index}"));
+        holds(&path, &data[..count], "after a remount")?;
+    }
+    mount.unmount()?;
+    mount.fsck_is_clean()
+}
+
 /// Fills the device and returns the path of the file that does.
 fn fill(top: &Path, rng: &mut Rng) -> Outcome<std::path::PathBuf> {
     let path = top.join("filler");

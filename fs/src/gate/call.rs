@@ -1,0 +1,105 @@
+//! How much a thread that waits for an answer is about to write.
+//!
+//! The kernel asks once for a call of `write`, whatever its length, and does not say it. The
+//! thread waits in that call meanwhile, so its arguments can be looked up.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+
+/// Most that one call can write.
+const MOST: u64 = 0x7fff_f000;
+/// Pieces of a vectored write at most, and the size of the description of one.
+const PIECES: u64 = 1024;
+const PIECE: usize = 16;
+
+/// Bytes that a thread is about to write; `None` where that cannot be seen: who mounted may not
+/// look at it, or it is not in a call that says so.
+pub(super) fn bytes_of(thread: u32) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{thread}/syscall")).ok()?;
+    let (number, arguments) = parse(&text)?;
+    let argument = |index: usize| arguments.get(index).copied();
+    let bytes = match number {
+        libc::SYS_write | libc::SYS_pwrite64 => argument(2)?,
+        libc::SYS_sendfile => argument(3)?,
+        libc::SYS_splice => argument(4)?,
+        libc::SYS_writev | libc::SYS_pwritev | libc::SYS_pwritev2 => {
+            vector(thread, argument(1)?, argument(2)?)?
+        }
+        _ => return None,
+    };
+    Some(bytes.min(MOST))
+}
+
+/// The number and the arguments of a call.
+fn parse(text: &str) -> Option<(i64, Vec<u64>)> {
+    let mut words = text.split_whitespace();
+    let number = words.next()?.parse().ok()?;
+    let arguments = words
+        .take(6)
+        .map(|word| u64::from_str_radix(word.trim_start_matches("0x"), 16).ok());
+    Some((number, arguments.collect::<Option<_>>()?))
+}
+
+/// The lengths of the pieces of a vectored write together.
+fn vector(thread: u32, address: u64, pieces: u64) -> Option<u64> {
+    let mut bytes = vec![0; pieces.min(PIECES) as usize * PIECE];
+    let memory = File::open(format!("/proc/{thread}/mem")).ok()?;
+    memory.read_exact_at(&mut bytes, address).ok()?;
+    let lengths = bytes.chunks_exact(PIECE).map(|piece| {
+        let (_, length) = piece.split_at(PIECE / 2);
+        u64::from_ne_bytes(length.try_into().unwrap_or_default())
+    });
+    Some(lengths.fold(0, u64::saturating_add))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{IoSlice, Write};
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_kernel_is_understood() {
+        let line = "1 0x3 0x7f00 0x2000 0x0 0x0 0x0 0x7ffd 0x7f12";
+        assert_eq!(parse(line), Some((1, vec![3, 0x7f00, 0x2000, 0, 0, 0])));
+        assert_eq!(parse("running"), None);
+        assert_eq!(parse(""), None);
+    }
+
+    /// What a thread that is stuck in a call on a full pipe wants to write.
+    fn seen(call: impl FnOnce(&mut std::io::PipeWriter) + Send + 'static) -> Option<u64> {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let (send, receive) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            send.send(nix::unistd::gettid().as_raw() as u32).unwrap();
+            call(&mut writer);
+        });
+        let thread_id = receive.recv().unwrap();
+        let mut found = None;
+        while found.is_none_or(|bytes| bytes < 1 << 20) && !thread.is_finished() {
+            found = bytes_of(thread_id);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        drop(reader);
+        let _ = thread.join();
+        found
+    }
+
+    #[test]
+    fn a_call_in_progress_tells_its_length() {
+        if bytes_of(nix::unistd::gettid().as_raw() as u32).is_some() {
+            panic!("this thread does not write");
+        }
+        let once = seen(|pipe| drop(pipe.write(&vec![1; 3 << 20])));
+        let pieces = seen(|pipe| {
+            let (a, b) = (vec![1; 1 << 20], vec![2; 2 << 20]);
+            drop(pipe.write_vectored(&[IoSlice::new(&a), IoSlice::new(&b)]));
+        });
+        // Where no process may look at another, nothing is seen.
+        assert!(
+            matches!((once, pieces), (Some(bytes), Some(sum)) if bytes == 3 << 20 && sum == 3 << 20)
+                || (once, pieces) == (None, None)
+        );
+    }
+}
