@@ -10,6 +10,17 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 SHALE ?= $(TARGET)/release/shale
 export CARGO
 
+# Under sudo, root has no cargo where the user has rustup: use the user's toolchain, and leave the
+# user's ~/.cargo alone.
+ifeq ($(shell command -v $(firstword $(CARGO)) 2> /dev/null),)
+USER_HOME := $(shell [ -z "$$SUDO_USER" ] || getent passwd "$$SUDO_USER" | cut -d: -f6)
+ifneq ($(and $(USER_HOME),$(wildcard $(USER_HOME)/.cargo/bin/cargo)),)
+export PATH := $(USER_HOME)/.cargo/bin:$(PATH)
+export RUSTUP_HOME ?= $(USER_HOME)/.rustup
+endif
+endif
+TOOLCHAIN := packaging/toolchain.sh
+
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 # The day of the last change, so that two builds of one version are the same.
 DATE := $(shell git log -1 --format=%cs 2> /dev/null || date +%F)
@@ -27,27 +38,34 @@ FISHDIR ?= $(PREFIX)/share/fish/vendor_completions.d
 HELPERS := mount.shale mount.fuse.shale umount.shale umount.fuse.shale
 GENERATED := $(TARGET)/generated
 
-.PHONY: all build failpoints demo test setup check unit e2e torture bench bench-codec bench-docs \
+.PHONY: all build failpoints demo can-mount test setup check unit e2e torture bench bench-codec bench-docs \
 	fuzz-codec fuzz-layout fuzz-index fuzz-store fuzz-policy miri-codec tsan clean generated install uninstall deb
 
 all: build
 
 build:
+	@$(TOOLCHAIN)
 	$(CARGO) build --release --locked
 
 # The daemon that aborts where a test says. The tests turn that on, for all that is built with them.
 failpoints:
+	@$(TOOLCHAIN)
 	$(CARGO) build --locked -p shale -p shale-tests
 	install -D "$(TARGET)/debug/shale" "$(TARGET)/failpoints/shale"
 
 # KEEP reaches the command through the environment.
-demo: build
+demo: can-mount build
 	$(SHALE) demo
 
+can-mount:
+	@$(TOOLCHAIN) demo
+
 test:
+	@$(TOOLCHAIN)
 	@tests/scripts/test.sh
 
 setup:
+	@$(TOOLCHAIN)
 	@tests/scripts/setup.sh
 
 check:
@@ -61,6 +79,7 @@ e2e: build setup
 	@tests/scripts/test.sh e2e
 
 $(SHALE):
+	@$(TOOLCHAIN)
 	$(CARGO) build --release --locked
 
 # What the command can write about itself, and the page that is written by hand.

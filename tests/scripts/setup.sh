@@ -2,6 +2,7 @@
 # Installs what the tests need: Debian packages (as root), a Python environment in
 # .cache/venv, pjdfstest and fsx in .cache/tools. Does nothing that is already done.
 #   setup.sh [packages|python|tools]...   (all of them by default)
+# Ends with 77 where only root could go on.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 cache=$PWD/.cache
@@ -23,12 +24,14 @@ present() {
     esac
 }
 
+has_venv() { python3 -c 'import ensurepip' 2> /dev/null; }
+
 packages() {
     local missing=() entry
     for entry in "${needed[@]}"; do
         present "${entry%%:*}" || missing+=("${entry##*:}")
     done
-    python3 -c 'import ensurepip' 2> /dev/null || missing+=(python3-venv)
+    has_venv || missing+=(python3-venv)
     [ ${#missing[@]} -eq 0 ] && return
     if [ "$(id -u)" != 0 ] || ! command -v apt-get > /dev/null; then
         echo "setup: not installed, needs root and apt-get: ${missing[*]}"
@@ -44,6 +47,10 @@ packages() {
 python() {
     local requirements=tests/scripts/requirements.txt
     cmp -s "$requirements" "$cache/venv/installed.txt" && return
+    if ! has_venv && [ "$(id -u)" != 0 ]; then
+        echo "setup: no Python environment, because the package python3-venv is missing and only root can install it"
+        exit 77
+    fi
     echo "setup: making $cache/venv"
     rm -rf "$cache/venv"
     python3 -m venv "$cache/venv"

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -25,6 +26,12 @@ fn main() -> ExitCode {
         .test("make_uninstall_leaves_nothing", uninstall)
         .test("manual_pages_have_no_flaws", manual)
         .test("completions_complete", completions)
+        .test("make_says_what_is_missing", missing)
+        .test("sudo_make_uses_the_toolchain_of_the_user", sudo)
+        .test(
+            "tests_without_root_skip_what_they_cannot_install",
+            without_root,
+        )
         .test("the_package_installs_works_and_leaves_nothing", package)
         .run()
 }
@@ -155,6 +162,138 @@ fn completions(case: &Case) -> Outcome {
         COMP_WORDS=(shale stat --j) COMP_CWORD=2; _shale shale --j stat; echo \"${COMPREPLY[@]}\"";
     let text = Cmd::new("bash").args(["-euc", script]).arg(&file).ok()?;
     ensure_eq!(text, "unmount\n--json\n", "what is completed");
+    Ok(())
+}
+
+/// What `make` needs of the sources to get as far as to call cargo.
+fn sources(case: &Case) -> Outcome<PathBuf> {
+    let tree = case.dir("sources")?;
+    for name in [
+        "Makefile",
+        "Cargo.toml",
+        "packaging/toolchain.sh",
+        "tests/scripts/setup.sh",
+        "tests/scripts/test.sh",
+        "tests/scripts/requirements.txt",
+    ] {
+        let copy = tree.join(name);
+        fs::create_dir_all(copy.parent().doing("the directory of a file")?)?;
+        fs::copy(root().join(name), copy)?;
+    }
+    Ok(tree)
+}
+
+/// A program that is a shell script.
+fn program(directory: &Path, name: &str, script: &str) -> Outcome {
+    let path = directory.join(name);
+    fs::write(&path, format!("#!/bin/sh\n{script}\n"))?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+    Ok(())
+}
+
+/// A directory with what every machine has, and nothing to build with.
+fn bare(case: &Case) -> Outcome<PathBuf> {
+    let bin = case.dir("bin")?;
+    let usual = [
+        "make", "sh", "sed", "sort", "head", "cut", "id", "date", "dirname", "git",
+    ];
+    for name in usual {
+        let found = Cmd::shell("command -v \"$0\"").arg(name).ok()?;
+        symlink(found.trim(), bin.join(name))?;
+    }
+    Ok(bin)
+}
+
+fn missing(case: &Case) -> Outcome {
+    let (tree, bin) = (sources(case)?, bare(case)?);
+    let says = |words: &str| -> Outcome {
+        let make = Cmd::new("make").cwd(&tree).args(["-s", "build"]);
+        let finished = make.env("PATH", &bin).env("CARGO", "cargo").run()?;
+        let lines = finished.stderr.lines().collect::<Vec<_>>();
+        let (said, rest) = lines.split_first().doing("what make says")?;
+        ensure!(
+            said.starts_with("error: ") && said.contains(words),
+            "{lines:?}"
+        );
+        // Only make itself has something to add.
+        ensure!(
+            rest.iter().all(|line| line.starts_with("make")),
+            "{lines:?}"
+        );
+        Ok(())
+    };
+    says("has no cargo in PATH: Rust 1.88 or later")?;
+    program(&bin, "cargo", "touch built")?;
+    says("has no Rust toolchain: Rust 1.88 or later")?;
+    program(&bin, "rustc", "echo 'rustc 1.87.9 (x 2025-01-01)'")?;
+    says("Rust 1.87.9 is too old: Rust 1.88 or later")?;
+    program(&bin, "rustc", "echo 'rustc 1.100.0-nightly (x 2026-01-01)'")?;
+    says("a C compiler is needed")?;
+    ensure!(!tree.join("built").exists(), "built all the same");
+    program(&bin, "cc", "exit 0")?;
+    program(&bin, "cargo", "echo > built")?;
+    let make = Cmd::new("make").cwd(&tree).args(["-s", "build"]);
+    make.env("PATH", &bin).env("CARGO", "cargo").ok()?;
+    ensure!(tree.join("built").exists(), "not built");
+    Ok(())
+}
+
+fn sudo(case: &Case) -> Outcome {
+    let (tree, bin) = (sources(case)?, bare(case)?);
+    let home = case.dir("home")?;
+    let own = home.join(".cargo/bin");
+    fs::create_dir_all(&own)?;
+    program(&own, "cargo", "echo \"$RUSTUP_HOME\" > built")?;
+    program(&own, "rustc", "echo 'rustc 1.90.0 (x)'")?;
+    program(&bin, "cc", "exit 0")?;
+    let line = format!("echo \"$2:x:1:1::{}:/bin/sh\"", home.display());
+    program(&bin, "getent", &line)?;
+    let make = || {
+        // As sudo leaves it.
+        let make = Cmd::new("/usr/bin/env").args(["-u", "RUSTUP_HOME"]);
+        let make = make.args(["make", "-s", "build"]).cwd(&tree);
+        make.env("PATH", &bin).env("CARGO", "cargo")
+    };
+    ensure!(
+        !make().run()?.status.success(),
+        "took a toolchain that nobody named"
+    );
+    make().env("SUDO_USER", "somebody").ok()?;
+    let used = fs::read_to_string(tree.join("built"))?;
+    ensure_eq!(Path::new(used.trim()), home.join(".rustup"), "toolchain");
+    Ok(())
+}
+
+fn without_root(case: &Case) -> Outcome {
+    const NOBODY: u32 = 65_534;
+    let (tree, bin) = (sources(case)?, case.dir("bin")?);
+    let cargo = "mkdir -p target/debug .cache/tools && touch target/debug/shale && \
+        echo 'test result: ok. 1 passed; 0 failed; 0 ignored'";
+    program(&bin, "cargo", cargo)?;
+    program(&bin, "rustc", "echo 'rustc 1.90.0 (x)'")?;
+    // Without the package python3-venv.
+    let python = "case $* in *ensurepip* | *venv*) exit 1 ;; esac";
+    program(&bin, "python3", python)?;
+    Cmd::new("chown").args(["-R", "65534"]).arg(&tree).ok()?;
+    let path = format!(
+        "{}:{}",
+        bin.display(),
+        std::env::var("PATH").unwrap_or_default()
+    );
+    let finished = Cmd::new("make")
+        .cwd(&tree)
+        .args(["-s", "test"])
+        .env("PATH", path)
+        .env("CARGO", "cargo")
+        .user(NOBODY, NOBODY)
+        .run()?
+        .status_is(0)?;
+    let text = finished.text();
+    ensure!(
+        text.contains("skipped 1 of setup: needs packages that only root can install"),
+        "{text}"
+    );
+    ensure!(text.contains(" 0 failed, 1 skipped"), "{text}");
     Ok(())
 }
 
