@@ -76,7 +76,8 @@ fn array(offset: u64, len: u64, variable: &Variable) -> Option<Region> {
     })
 }
 
-fn chunks(offset: u64, len: u64, chunk_len: u64, variable: &Variable) -> Option<Region> {
+/// Plain chunks of a variable, one behind the other.
+pub(crate) fn chunks(offset: u64, len: u64, chunk_len: u64, variable: &Variable) -> Option<Region> {
     let shape = variable.chunk.as_ref()?;
     if chunk_len == len && chunk_len > 0 {
         // A single one is an array like any other.

@@ -234,6 +234,7 @@ impl Cards {
                 shape,
                 chunk: None,
                 fill,
+                shuffle: None,
                 filters: if self.compressed {
                     vec!["tiles".into()]
                 } else {

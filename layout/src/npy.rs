@@ -56,6 +56,7 @@ pub(crate) fn parse(reader: &mut Reader<'_>, builder: &mut Builder) -> Result<Ou
             chunk: None,
             fill: None,
             filters: Vec::new(),
+            shuffle: None,
             record: false,
             interleaved: false,
         },

@@ -221,6 +221,7 @@ pub(crate) mod tests {
             chunk: None,
             fill: None,
             filters: Vec::new(),
+            shuffle: None,
             record: false,
             interleaved: false,
         }

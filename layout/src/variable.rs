@@ -59,6 +59,9 @@ pub struct Variable {
     pub fill: Option<Vec<u8>>,
     /// Filters that its chunks pass through, in the order of writing.
     pub filters: Vec<String>,
+    /// Bytes of an element as the shuffle filter sees it.
+    #[serde(skip)]
+    pub shuffle: Option<u32>,
     /// Whether it grows along its slowest dimension.
     pub record: bool,
     /// Whether its slowest dimension is strided through the file, one slab per record.

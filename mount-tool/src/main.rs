@@ -10,6 +10,7 @@ mod backend;
 mod cli;
 mod commands;
 mod daemon;
+mod deflated;
 mod demo;
 mod doctor;
 mod export;

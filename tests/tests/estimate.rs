@@ -29,6 +29,7 @@ fn main() -> ExitCode {
             "files_of_others_are_neither_raw_nor_stored",
             files_of_others,
         )
+        .test("what_is_deflated_already_is_said", deflated)
         .test("throughputs_are_drawn", drawn)
         .run()
 }
@@ -72,6 +73,82 @@ fn estimate(dir: &Path, arguments: &[&str]) -> Outcome<Value> {
         .arg(dir)
         .ok()?;
     Ok(serde_json::from_str(&text)?)
+}
+
+fn deflated(case: &Case) -> Outcome {
+    const DEFLATED: [&str; 3] = ["ta", "hus", "ps"];
+    let host = case.dir("host")?;
+    let make = Cmd::new(python()).arg(script("deflated_files.py"));
+    make.arg(&host).ok()?;
+    let mut mount = case.mount("fs", &["-o", "settle=off"])?;
+    for form in ["deflated", "plain"] {
+        fs::copy(
+            host.join(form).join("fields.nc"),
+            mount.path().join(format!("{form}.nc")),
+        )?;
+    }
+    shale().args(["settle", "--wait"]).arg(mount.path()).ok()?;
+    let look = |form: &str, arguments: &[&str]| {
+        let look = shale().args(["stat", "--vars"]).args(arguments);
+        look.arg(mount.path().join(format!("{form}.nc"))).ok()
+    };
+    let looked = |form: &str| -> Outcome<Value> {
+        let report: Value = serde_json::from_str(&look(form, &["--json"])?)?;
+        Ok(report["entries"][0].clone())
+    };
+    let sum = |file: &Value, what: &str| -> f64 {
+        let all = file["variables"].as_array().into_iter().flatten();
+        let some = all.filter(|one| DEFLATED.iter().any(|&name| one["name"] == name));
+        some.filter_map(|one| one[what].as_f64()).sum()
+    };
+    let near = |what: &str, said: &Value, found: f64, percent: f64| -> Outcome {
+        let said = said.as_f64().doing(format!("no {what}"))?;
+        let off = 100.0 * (said / found - 1.0);
+        note(format!(
+            "{what}: said {said:.0}, found {found:.0}, {off:+.1} %"
+        ));
+        ensure!(off.abs() < percent, "{what}: {off:.1} % off");
+        Ok(())
+    };
+    let (file, plain) = (looked("deflated")?, looked("plain")?);
+    let estimated = estimate(&host.join("deflated"), &[])?;
+    for (who, said) in [
+        ("stat", &file["deflated"]),
+        ("estimate", &estimated["deflated"]),
+    ] {
+        near(
+            &format!("deflated, {who}"),
+            &said["raw"],
+            sum(&file, "raw"),
+            0.1,
+        )?;
+        near(
+            &format!("plain, {who}"),
+            &said["plain"],
+            sum(&plain, "raw"),
+            10.0,
+        )?;
+        let stored = sum(&plain, "stored");
+        near(
+            &format!("stored plain, {who}"),
+            &said["stored_plain"],
+            stored,
+            15.0,
+        )?;
+    }
+    ensure!(
+        estimate(&host.join("plain"), &[])?["deflated"].is_null() && plain["deflated"].is_null(),
+        "what is plain is called deflated"
+    );
+    let text = look("deflated", &[])?;
+    let words = "are deflated already, by NetCDF-4 or HDF5, and gain nothing; stored plain \
+                 ('nccopy -d0') they would take about ";
+    ensure!(text.contains(words), "{text}");
+    let text = shale().arg("estimate").arg(host.join("deflated")).ok()?;
+    ensure!(text.contains(words), "{text}");
+    let text = look("plain", &[])?;
+    ensure!(!text.contains("deflated"), "{text}");
+    mount.unmount()
 }
 
 /// What to compare. Small files do not settle by themselves, but they do when asked to.

@@ -51,6 +51,7 @@ pub(crate) fn place(
                 chunk: None,
                 fill: Some(variable.fill),
                 filters: Vec::new(),
+                shuffle: None,
                 record,
                 interleaved: record,
                 shape,

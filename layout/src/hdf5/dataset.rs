@@ -51,6 +51,7 @@ pub(crate) fn read(
             chunk,
             fill,
             filters: pipeline.names.clone(),
+            shuffle: pipeline.shuffle,
             record: space.limits.first() == Some(&None),
             interleaved: false,
         },

@@ -13,6 +13,8 @@ const FLETCHER32: u16 = 3;
 pub(crate) struct Filters {
     ids: Vec<u16>,
     pub(crate) names: Vec<String>,
+    /// Bytes of an element as the shuffle filter sees it.
+    pub(crate) shuffle: Option<u32>,
 }
 
 impl Filters {
@@ -51,7 +53,10 @@ impl Filters {
             };
             let name = fields.take(padded)?;
             let odd = usize::from(version == 1 && values % 2 == 1);
-            fields.skip(4 * (values + odd))?;
+            let mut parameters = Fields::new("filter parameters", fields.take(4 * (values + odd))?);
+            if id == SHUFFLE {
+                filters.shuffle = parameters.u32().ok();
+            }
             filters.ids.push(id);
             filters.names.push(name_of(id, name));
         }

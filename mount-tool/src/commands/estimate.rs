@@ -13,6 +13,7 @@ use clap::builder::{PathBufValueParser, TypedValueParser};
 use serde::Serialize;
 use shale_fs::options::parse_size;
 
+use crate::deflated;
 use crate::failure::{Failure, exit};
 use crate::report::{self, Align, Table, counted};
 use crate::size;
@@ -110,6 +111,8 @@ struct Estimate {
     bandwidth: u64,
     written: Outcome,
     settled: Outcome,
+    /// What of it NetCDF-4 or HDF5 has deflated already.
+    deflated: Option<deflated::Report>,
 }
 
 /// What one form would take.
@@ -200,6 +203,7 @@ fn conclude(args: &EstimateArgs, found: &Found, prediction: &Prediction, workers
         bandwidth: args.bandwidth,
         written: outcome(&prediction.written),
         settled: outcome(&prediction.settled),
+        deflated: prediction.deflated.report(),
     }
 }
 
@@ -248,6 +252,9 @@ fn render(estimate: &Estimate) -> String {
     }
     text.push('\n');
     text.push_str(&table.render());
+    if let Some(deflated) = &estimate.deflated {
+        text.push_str(&format!("\n{}\n", deflated.describe()));
+    }
     text.push_str(&format!(
         "\nwith storage of {} and {}:\n",
         rate(estimate.bandwidth),

@@ -167,6 +167,7 @@ fn print_all(case: &Case, mount: &mut Mount, printed: &mut Printed) -> Outcome {
     printed.run(&["settle", "--cancel", "."], mount)?;
     printed.run(&["gc", "."], mount)?;
     printed.run(&["estimate", "."], mount)?;
+    printed.run(&["estimate", "inner"], mount)?;
     printed.run(&["doctor"], mount)?;
     printed.run(&["doctor", "."], mount)?;
     let copy = case.dir("copy")?;

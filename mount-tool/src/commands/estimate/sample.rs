@@ -11,10 +11,11 @@ use std::collections::HashSet;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use shale_layout::{Options, ReadAt};
+use shale_layout::{Layout, Options, ReadAt};
 use shale_store::trial::{self, Part, Trial, Tried};
 
 use super::walk::{File, Found};
+use crate::deflated::{self, Deflated};
 use crate::failure::{Failure, exit};
 use crate::wait::Progress;
 
@@ -25,6 +26,8 @@ const LARGE: u64 = 4 << 20;
 /// Raw bytes of a settled part that are encoded, about, and tiles of an array.
 const PART: u64 = 8 << 20;
 const TILES: usize = 16;
+/// Plain bytes of deflated variables of one file that are encoded, about.
+const DEFLATED: u64 = 16 << 20;
 /// Whatever the sample says: machines and moments differ.
 const LEAST_ERROR: f64 = 1.0;
 
@@ -40,11 +43,13 @@ pub(super) struct Form {
     pub(super) decode_seconds: f64,
 }
 
-/// Both forms.
+/// Both forms, and why they may be no better.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Prediction {
     pub(super) written: Form,
     pub(super) settled: Form,
+    /// What of it is deflated already.
+    pub(super) deflated: Deflated,
 }
 
 /// A file that was drawn, what it stands for, and how much of it is encoded.
@@ -74,15 +79,17 @@ pub(super) fn predict(found: &mut Found, budget: u64, seed: u64) -> Result<Predi
     let mut progress = Progress::of("sampling");
     let mut trial = Trial::default();
     let (mut written, mut settled) = (Sum::default(), Sum::default());
+    let mut deflated = Deflated::default();
     let mut done = 0;
     let mut lost = HashSet::new();
     let mut first = None;
     for draw in &draws {
         let tried = try_file(&mut trial, draw, &mut random);
         match tried {
-            Ok((as_written, as_settled)) => {
+            Ok((as_written, as_settled, part)) => {
                 written.add(draw, &as_written);
                 settled.add(draw, &as_settled);
+                deflated.add(&part.scaled(draw.weight / draw.file.data().max(1) as f64));
             }
             Err(shale_store::Error::Io { source, .. }) => {
                 lost.insert(draw.file.path.clone());
@@ -100,6 +107,7 @@ pub(super) fn predict(found: &mut Found, budget: u64, seed: u64) -> Result<Predi
         _ => Ok(Prediction {
             written: written.form(found.data()),
             settled: settled.form(found.data()),
+            deflated: deflated.scaled(found.data() as f64 / written.weight.max(1.0)),
         }),
     }
 }
@@ -241,12 +249,12 @@ fn by_size<'a>(files: &[&'a File], count: u64, most: u64, random: &mut Random) -
     draws
 }
 
-/// What a file takes as it is written, and settled.
+/// What a file takes as it is written, and settled; what of it is deflated.
 fn try_file(
     trial: &mut Trial,
     draw: &Draw<'_>,
     random: &mut Random,
-) -> Result<(Ratios, Ratios), shale_store::Error> {
+) -> Result<(Ratios, Ratios, Deflated), shale_store::Error> {
     let failed = |source| shale_store::Error::Io {
         action: "read",
         path: draw.file.path.clone(),
@@ -261,17 +269,19 @@ fn try_file(
         },
     };
     let written = try_written(trial, &source, draw, random)?;
+    let layout = shale_layout::parse(&source, &Options::default());
+    let deflated = deflated::examine(&source, &layout, trial, draw.bytes.min(DEFLATED))?;
     if draw.file.size < trial::SETTLE_MIN {
-        return Ok((written.clone(), written));
+        return Ok((written.clone(), written, deflated));
     }
-    let settled = try_settled(trial, &source, draw, random)?;
+    let settled = try_settled(trial, &source, &layout, draw, random)?;
     let worth = written.mean() * trial::WORTH_PERCENT as f64 / 100.0;
     let settled = if settled.mean() < worth {
         settled
     } else {
         written.clone()
     };
-    Ok((written, settled))
+    Ok((written, settled, deflated))
 }
 
 fn try_written(
@@ -305,12 +315,12 @@ fn try_written(
 fn try_settled(
     trial: &mut Trial,
     source: &Source,
+    layout: &Layout,
     draw: &Draw<'_>,
     random: &mut Random,
 ) -> Result<Ratios, shale_store::Error> {
-    let layout = shale_layout::parse(source, &Options::default());
     let parts = trial::parts(
-        &shale_fs::foresight::regions(&layout),
+        &shale_fs::foresight::regions(layout),
         source.size,
         &source.parts,
     );

@@ -5,10 +5,12 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use serde::{Serialize, Serializer};
+use shale_store::trial::Trial;
 
 use super::bars::Bars;
 use super::{Figures, StatArgs};
 use crate::attributes::{Taken, ask_now, check_place, stranger, unreadable};
+use crate::deflated;
 use crate::failure::{Failure, exit};
 use crate::report::{self, Align, Keep, Table, printable};
 use crate::size;
@@ -17,6 +19,8 @@ use crate::wait::Waiting;
 /// How long others may have their reports made first.
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(50);
+/// Plain bytes of deflated variables that are tried out, about.
+const DEFLATED: u64 = 32 << 20;
 /// How often a file may change while its report is read.
 const CHANGES: usize = 4;
 
@@ -53,6 +57,8 @@ struct File {
     variables: Vec<Variable>,
     /// Bytes in no variable: headers, indexes, padding.
     rest: Rest,
+    /// What of it NetCDF-4 or HDF5 has deflated already.
+    deflated: Option<deflated::Report>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -117,7 +123,8 @@ fn examine(path: &Path) -> Result<File, Failure> {
     // What is not stored takes nothing yet, and ratios would make no sense.
     Taken::once_stored(path)?;
     for _ in 0..CHANGES {
-        if let Some(file) = read(path)? {
+        if let Some(mut file) = read(path)? {
+            file.deflated = deflated_in(path);
             return Ok(file);
         }
     }
@@ -128,6 +135,14 @@ fn examine(path: &Path) -> Result<File, Failure> {
             path.display()
         ),
     ))
+}
+
+/// What of a file is deflated; nothing where it cannot be read, which is not asked here.
+fn deflated_in(path: &Path) -> Option<deflated::Report> {
+    let file = std::fs::File::open(path).ok()?;
+    let layout = shale_layout::parse(&file, &shale_layout::Options::default());
+    let found = deflated::examine(&file, &layout, &mut Trial::default(), DEFLATED);
+    found.ok()?.report()
 }
 
 /// Reads all pages; `None` when the file changed between them.
@@ -330,11 +345,15 @@ fn render(file: &File, bars: Bars, terminal: Option<usize>) -> String {
         "unknown" => String::new(),
         format => format!(", {}", printable(format)),
     };
-    format!(
+    let mut text = format!(
         "{}{format}{note}\n{}",
         printable(&file.path),
         table.render()
-    )
+    );
+    if let Some(deflated) = &file.deflated {
+        text.push_str(&format!("{}\n", deflated.describe()));
+    }
+    text
 }
 
 #[cfg(test)]
