@@ -177,6 +177,10 @@ impl Writer {
         if let Some(open) = state.open.get_mut(&pack) {
             open.writing -= 1;
             open.dirty = true;
+            if written.is_err() && open.end == at + bytes.len() as u64 {
+                // Whatever comes next writes over it.
+                open.end = at;
+            }
             if written.is_ok() {
                 open.frames
                     .extend(entries.into_iter().map(|entry| DirectoryEntry {
@@ -190,9 +194,9 @@ impl Writer {
             write_out = open.write_out();
         }
         if let Err(e) = written {
-            // The bytes stay as garbage that nothing refers to. A full device may have room for
-            // the next frame; after any other error another file is more likely to work.
-            if e.raw_os_error() != Some(libc::ENOSPC) {
+            // Nothing refers to what was written of it. A full device may have room for the next
+            // frame; after any other error another file is more likely to work.
+            if !matches!(e.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT)) {
                 state.leave(pack);
             }
             return Err(Error::io("append to", PackId(pack).path())(e));
