@@ -114,7 +114,7 @@ uninstall:
 deb: $(SHALE)
 	packaging/deb.sh "$(VERSION)" "$(SHALE)" "$(TARGET)"
 
-# All workloads beside all peers; refreshes bench/results/latest.* and docs/performance.md.
+# All workloads beside all peers; refreshes bench/results/latest.*, docs/performance.md and README.md.
 # QUICK=1 reaches the script through the environment.
 bench: build
 	SHALE_BIN="$(abspath $(SHALE))" bench/run.sh
@@ -131,7 +131,7 @@ torture: build failpoints setup
 bench-codec:
 	bench/codec/run.sh
 
-# The generated part of docs/performance.md once more, from the last full run.
+# The generated parts of docs/performance.md and README.md once more, from the last full run.
 bench-docs:
 	bench/run.sh --docs bench/results/latest.json
 

@@ -10,7 +10,7 @@ import sys
 import time
 from contextlib import ExitStack
 
-from bench import engine, plot, render, workloads
+from bench import engine, plot, readme, render, workloads
 from bench.device import Device, own_mounts, sweep_daemons, sweep_mounts
 from bench.measure import Interrupts
 
@@ -28,7 +28,7 @@ def arguments():
     parser.add_argument("--work", default=os.path.join(ROOT, "target", "bench"), help="where image and mounts are made")
     parser.add_argument("--cache", help="where data are kept from run to run (default: WORK/cache)")
     parser.add_argument("--results", default=os.path.join(ROOT, "bench", "results"), help="where results are written")
-    parser.add_argument("--docs", metavar="JSON", help="only make the section of docs/performance.md anew from a result")
+    parser.add_argument("--docs", metavar="JSON", help="only make the generated parts of docs/performance.md and README.md anew from a result")
     options = parser.parse_args()
     unknown = set(options.names) - set(workloads.NAMES)
     if unknown:
@@ -115,6 +115,7 @@ def refresh_docs(run, pictures, directory):
         document = render.replace(file.read(), section)
     with open(path, "w") as file:
         file.write(document)
+    readme.refresh(run)
 
 
 def main():

@@ -57,6 +57,11 @@ dependencies() {
     "$python" tests/scripts/check_dependencies.py
 }
 packages() { tests/scripts/setup.sh packages; }
+# What README.md says is what was measured.
+readme_figures() {
+    command -v "$python" > /dev/null || return 77
+    "$python" -B -m bench.readme --check
+}
 python_environment() { tests/scripts/setup.sh python; }
 test_tools() { tests/scripts/setup.sh tools; }
 release_build() { make --no-print-directory build; }
@@ -202,7 +207,7 @@ if [ $# -eq 0 ]; then
 fi
 for part in "$@"; do
     case $part in
-        check) checks check formatting clippy rustdoc dependencies ;;
+        check) checks check formatting clippy rustdoc dependencies readme_figures ;;
         unit) unit ;;
         e2e) e2e ;;
         *) echo "test.sh: what is $part?" >&2; exit 2 ;;
