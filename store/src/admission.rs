@@ -39,6 +39,16 @@ struct Promise {
     left: u64,
 }
 
+/// One writer at a time finds out whether there is room.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    turn: Mutex<()>,
+    /// What a cache above was allowed to accept and has not sent yet.
+    promises: Mutex<Vec<Promise>>,
+    /// How much had died in packs when they were collected last for want of room.
+    collected: AtomicU64,
+}
+
 impl Admission {
     fn promise(&self, file: &File, asked: Asked) {
         if asked.bytes > 0 {
@@ -73,16 +83,6 @@ impl Admission {
             .map(|promise| promise.left)
             .sum()
     }
-}
-
-/// One writer at a time finds out whether there is room.
-#[derive(Debug)]
-pub(crate) struct Admission {
-    turn: Mutex<()>,
-    /// What a cache above was allowed to accept and has not sent yet.
-    promises: Mutex<Vec<Promise>>,
-    /// How much had died in packs when they were collected last for want of room.
-    collected: AtomicU64,
 }
 
 impl Default for Admission {

@@ -9,10 +9,10 @@ rm -rf "$results"
 mkdir -p "$results"
 export SHALE_TEST_RESULTS=$results
 cargo=${CARGO:-cargo}
-suites=${SUITES:-power_loss crash death oom sick slow load tamper model damage settle fsx}
+suites=${SUITES:-power_loss crash death oom sick slow enospc load tamper model damage settle fsx}
 # Tests that go on until their time is up: three of power_loss, three of crash, two of death, one
-# each of oom, sick, slow, load and tamper, two of model. load also makes a million files.
-randomised=15
+# each of oom, sick, slow, enospc, load and tamper, two of model. load also makes a million files.
+randomised=16
 export SHALE_TEST_SECONDS=${SECONDS_EACH:-$(awk -v hours="${HOURS:-1}" -v n=$randomised 'BEGIN { printf "%d", hours * 3600 / n }')}
 begun=$SECONDS
 failed=0
