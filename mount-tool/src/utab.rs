@@ -131,7 +131,18 @@ impl Table {
     }
 
     /// Replaces the text by what `change` makes of it, with libmount locked out.
-    fn change(&self, change: impl FnOnce(&[u8]) -> Option<Vec<u8>>) -> io::Result<()> {
+    fn change(&self, change: impl Fn(&[u8]) -> Option<Vec<u8>>) -> io::Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.try_change(&change) {
+                // Done or not, `change` sees which.
+                Err(e) if e.kind() == io::ErrorKind::Interrupted && Instant::now() < deadline => {}
+                changed => return changed,
+            }
+        }
+    }
+
+    fn try_change(&self, change: impl Fn(&[u8]) -> Option<Vec<u8>>) -> io::Result<()> {
         let _lock = self.lock()?;
         let text = match std::fs::read(&self.path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Vec::new(),

@@ -139,7 +139,7 @@ fn doctor(path: &Path, status: i32) -> Outcome<(String, String)> {
     let store = checks.iter().find(|check| check["name"] == "store");
     let store = store.doing("the check of the store")?;
     let text = |key: &str| store[key].as_str().unwrap_or_default().to_owned();
-    Ok((text("verdict"), text("finding")))
+    Ok((text("verdict"), text("message")))
 }
 
 /// `mv` of a store within its file system.
