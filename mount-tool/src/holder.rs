@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, flock};
@@ -21,6 +22,10 @@ const LAST_MOMENT: Timespec = Timespec {
     tv_nsec: 0,
 };
 
+/// How long the kernel may take to take a dead daemon apart. Whoever holds the store after that is
+/// another one.
+const TAKEN_APART: Duration = Duration::from_secs(2);
+
 /// The daemon of a mounted store. Taken while it is mounted, so that it is certainly this one.
 pub(crate) struct Holder {
     /// None where the store cannot be read any more.
@@ -29,6 +34,8 @@ pub(crate) struct Holder {
     note: String,
     /// It has nothing to make durable.
     reads: bool,
+    /// It has died.
+    dead: bool,
     process: Option<OwnedFd>,
 }
 
@@ -52,6 +59,7 @@ impl Holder {
             lock: None,
             note: String::new(),
             reads: true,
+            dead: false,
             process: process(&attributes::server(&mount.mountpoint)?.to_string()),
         })
     }
@@ -77,6 +85,7 @@ impl Holder {
                 lock: None,
                 note: String::new(),
                 reads: false,
+                dead: false,
                 process: Some(process(&pid.to_string())?),
             }),
         }
@@ -90,6 +99,7 @@ impl Holder {
             lock: Some(lock),
             note,
             reads: false,
+            dead,
             process,
         }
     }
@@ -97,7 +107,13 @@ impl Holder {
     /// Returns when the daemon has finished: it holds the lock exclusively as long as it lives.
     pub(crate) fn wait(self) -> Result<Left, Errno> {
         let lock = self.lock;
-        if let Some(lock) = &lock {
+        if let Some(lock) = lock.as_ref().filter(|_| self.dead) {
+            let free = || flock(lock, FlockOperation::NonBlockingLockShared).is_ok();
+            let begun = Instant::now();
+            while !free() && begun.elapsed() < TAKEN_APART {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        } else if let Some(lock) = &lock {
             retry_on_intr(|| flock(lock, FlockOperation::LockShared))?;
         }
         if let Some(process) = &self.process {
@@ -180,6 +196,14 @@ mod tests {
         for note in ["", "mounted", "-1 x", "0 x"] {
             assert!(process(note).is_none(), "{note}");
         }
+    }
+
+    #[test]
+    fn a_dead_daemon_is_not_waited_for_while_another_has_the_store() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = File::create(dir.path().join("lock")).unwrap();
+        flock(&held, FlockOperation::LockExclusive).unwrap();
+        Holder::of(dir.path(), true).unwrap().wait().unwrap();
     }
 
     #[test]

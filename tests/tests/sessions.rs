@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use shale_tests::{
-    Case, Failure, Mount, Need, Outcome, Suite, ensure, ensure_eq, read_tree, same_trees,
+    Case, Failure, Mount, Need, Outcome, Suite, ensure, ensure_eq, read_tree, same_trees, shale,
 };
 
 /// Files of the catalogue at most: one, and the next while it is being made.
@@ -26,6 +26,7 @@ fn main() -> ExitCode {
         })
         .test("a_mount_tells_of_a_session_that_died", told)
         .test("a_long_list_of_files_is_cut", many)
+        .test("a_dead_mount_goes_while_its_store_is_in_use", cleared)
         .run()
 }
 
@@ -105,6 +106,21 @@ fn told(case: &Case) -> Outcome {
     }
     mount.start()?;
     mount.unmount()
+}
+
+/// The store is mounted elsewhere by the time somebody clears what the dead daemon left.
+fn cleared(case: &Case) -> Outcome {
+    let mut dead = case.mount("dead", &[])?;
+    dead.kill9()?;
+    let mut other = Mount::new(dead.store().to_owned(), case.work().join("fs"), &[])?;
+    shale()
+        .arg("unmount")
+        .arg(dead.path())
+        .limit(Duration::from_secs(20))
+        .ok()?;
+    ensure!(!dead.is_mounted(), "the dead mount is still there");
+    fs::write(other.path().join("file"), b"alive")?;
+    other.unmount()
 }
 
 fn many(case: &Case) -> Outcome {
