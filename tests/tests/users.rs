@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 use shale_tests::{
-    Case, Cmd, Mount, Need, Outcome, Suite, binary, ensure, ensure_eq, script, shale,
+    Case, Cmd, LoopFs, Mount, Need, Outcome, Suite, binary, ensure, ensure_eq, note, script, shale,
 };
 
 fn main() -> ExitCode {
@@ -18,6 +18,7 @@ fn main() -> ExitCode {
         .need(Need::Command("fusermount3"))
         .limit(Duration::from_secs(180))
         .test("an_ordinary_user_mounts_in_its_own_directory", own_mount)
+        .test("a_full_device_tells_an_ordinary_user", full_device)
         .test("an_ordinary_user_of_a_shared_mount_gets_no_further", shared)
         .test(
             "files_of_others_do_not_keep_own_ones_from_settling",
@@ -42,6 +43,25 @@ fn own_mount(case: &Case) -> Outcome {
         .arg(&program)
         .arg(case.work())
         .ok()?;
+    Ok(())
+}
+
+/// The daemon of an ordinary user cannot lower the kernel's limit of dirty pages.
+fn full_device(case: &Case) -> Outcome {
+    let program = case.work().join("shale");
+    fs::copy(binary(), &program)?;
+    fs::set_permissions(case.work(), fs::Permissions::from_mode(0o755))?;
+    let device = case.loop_fs("device", LoopFs::Ext4, 400 << 20)?;
+    for piece in ["8k", "40M"] {
+        let home = case.dir(piece)?;
+        let said = Cmd::new(script("user_full.sh"))
+            .arg(&program)
+            .arg(&home)
+            .arg(device.path())
+            .env("PIECE", piece)
+            .ok()?;
+        note(format!("{piece}: {}", said.trim()));
+    }
     Ok(())
 }
 
