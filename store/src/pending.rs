@@ -128,7 +128,9 @@ impl Store {
             }
             known = again;
         }
+        // What is committed in between counts twice, not never: a total is not less than its parts.
         let sums = self.inner.pending_by_directory();
+        let known = self.inner.namespace.rollup(dir)?;
         Ok(sums.get(&dir).copied().unwrap_or_default().on(known))
     }
 }

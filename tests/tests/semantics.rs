@@ -100,6 +100,11 @@ const ROWS: &[(&str, &str, Body)] = &[
         differences::fallocate,
     ),
     (
+        "overwriting on a full device",
+        "overwriting_needs_room_for_the_new_bytes",
+        differences::overwriting,
+    ),
+    (
         "access time",
         "reading_does_not_change_times",
         differences::access_time,

@@ -10,7 +10,7 @@ use rustix::fs::{
     AtFlags, CWD, FallocateFlags, RenameFlags, StatxFlags, fallocate as allocate, statx,
 };
 use rustix::io::Errno;
-use shale_tests::{Case, Cmd, Outcome, Rng, ensure, ensure_eq, script, shale};
+use shale_tests::{Case, Cmd, LoopFs, Mount, Outcome, Rng, ensure, ensure_eq, script, shale};
 
 pub(crate) fn tmpfile(case: &Case) -> Outcome {
     let mut mount = case.mount("fs", &[])?;
@@ -83,6 +83,40 @@ pub(crate) fn fallocate(case: &Case) -> Outcome {
     let much = allocate(&file, FallocateFlags::empty(), 0, 1 << 60);
     ensure_eq!(much.err(), Some(Errno::NOSPC), "an exbibyte");
     ensure_eq!(file.metadata()?.len(), 5 << 20, "length after a refusal");
+    drop(file);
+    mount.unmount()
+}
+
+pub(crate) fn overwriting(case: &Case) -> Outcome {
+    const MIB: u64 = 1 << 20;
+    let device = case.loop_fs("device", LoopFs::Ext4, 100 * MIB)?;
+    let mut mount = Mount::new(device.path().join("store"), case.work().join("fs"), &[])?;
+    let file = File::create(mount.path().join("file"))?;
+    let mut rng = Rng::new(2);
+    let mut size = 0;
+    let full = |e: &std::io::Error| e.raw_os_error() == Some(libc::ENOSPC);
+    loop {
+        match file.write_all_at(&rng.bytes(MIB as usize), size) {
+            Ok(()) => size += MIB,
+            Err(e) if full(&e) => break,
+            Err(e) => return Err(e.into()),
+        }
+    }
+    file.sync_all()?;
+    let mut overwrite = |most: u64| -> Outcome<u64> {
+        for at in 0..most {
+            match file.write_all_at(&rng.bytes(MIB as usize), at * MIB) {
+                Ok(()) => {}
+                Err(e) if full(&e) => return Ok(at),
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(most)
+    };
+    let most = size / MIB;
+    ensure!(overwrite(most)? < most, "all of it could be overwritten");
+    file.set_len(size / 2)?;
+    ensure_eq!(overwrite(most / 4)?, most / 4, "MiB after half was cut off");
     drop(file);
     mount.unmount()
 }
