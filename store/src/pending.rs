@@ -13,9 +13,9 @@ use crate::store::Inner;
 use crate::sync::Mutex;
 use crate::{Error, Store};
 
-/// Looking through all files that are being written is repeated at once when it took less.
-const QUICK: Duration = Duration::from_millis(5);
-/// Otherwise its result is used for so many times as long.
+/// The sums of fewer files are made each time, so that a total is as new as its parts.
+const MANY: usize = 1000;
+/// Those of many are used for so many times as long as it took to make them.
 const REUSED: u32 = 8;
 /// Times that totals are read again because a commit came in between.
 const TRIES: usize = 8;
@@ -94,6 +94,7 @@ pub(crate) struct Sums(Mutex<Option<Made>>);
 struct Made {
     at: Instant,
     took: Duration,
+    files: usize,
     by_directory: Arc<HashMap<u64, Pending>>,
 }
 
@@ -190,7 +191,7 @@ impl Inner {
     fn pending_by_directory(&self) -> Arc<HashMap<u64, Pending>> {
         let mut sums = self.sums.0.lock();
         if let Some(made) = &*sums
-            && made.took >= QUICK
+            && made.files >= MANY
             && made.at.elapsed() < made.took * REUSED
         {
             return Arc::clone(&made.by_directory);
@@ -202,8 +203,9 @@ impl Inner {
             let look = || Some(self.namespace.inode(ino).ok()?.parent);
             *parents.entry(ino).or_insert_with(look)
         };
-        for file in self.dirty_files() {
-            let pending = self.pending(&file, &mut file.state.lock());
+        let files = self.dirty_files();
+        for file in &files {
+            let pending = self.pending(file, &mut file.state.lock());
             // Some may be done with and not yet given back; one without a name is in no directory.
             let named = self.namespace.inode(file.ino);
             let Some(inode) = named.ok().filter(|inode| inode.nlink > 0) else {
@@ -223,6 +225,7 @@ impl Inner {
         *sums = Some(Made {
             at: Instant::now(),
             took: begun.elapsed(),
+            files: files.len(),
             by_directory: Arc::clone(&by_directory),
         });
         by_directory
