@@ -21,7 +21,7 @@ use shale_store::index::schema::{S_IFMT, Time};
 
 use crate::changes::Changes;
 use crate::counters::Op;
-use crate::gate::WriteGate;
+use crate::gate::{Call, WriteGate};
 use crate::handles::{Handles, InUse};
 use crate::ops::lseek::Whence;
 use crate::ops::setattr::SetAttr;
@@ -89,21 +89,27 @@ impl Wire {
         self.handles.get(handle)
     }
 
-    /// The file that a question for attributes concerns, and how much is about to be written to
-    /// it, if the question may come from a write into the kernel's cache for which there may be no
-    /// room.
-    fn asks_to_write(&self, req: &Request, fh: Option<FileHandle>) -> Option<(InUse, Asked)> {
+    /// The file that a question for attributes concerns, how much is about to be written to it,
+    /// and what is known of the call, if the question may come from a write into the kernel's cache
+    /// for which there may be no room.
+    fn asks_to_write(&self, req: &Request, fh: Option<FileHandle>) -> Option<(InUse, Asked, Call)> {
         if !self.kernel_times || !self.gate.is_closed() {
             return None;
         }
         let handle = self.handle(fh?).ok().filter(|handle| handle.writes)?;
+        let call = self.gate.call_of(req.pid());
+        let bytes = match call {
+            Call::Read => return None,
+            Call::Write(bytes) => bytes,
+            Call::Other | Call::Hidden => 0,
+        };
         self.gate.asked(handle.ino());
         let asked = Asked {
             thread: req.pid(),
-            bytes: self.gate.bytes_of_call(req.pid()),
+            bytes,
         };
         let covered = self.fs.store().covers_cached(&handle.file, asked);
-        (!covered).then_some((handle, asked))
+        (!covered).then_some((handle, asked, call))
     }
 
     /// Drops what the kernel's cache still shows of bytes that were refused.
@@ -319,7 +325,7 @@ impl Filesystem for Wire {
     }
 
     fn getattr(&self, req: &Request, ino: INodeNo, fh: Option<FileHandle>, reply: ReplyAttr) {
-        let Some((handle, asked)) = self.asks_to_write(req, fh) else {
+        let Some((handle, asked, call)) = self.asks_to_write(req, fh) else {
             let found = run(&self.fs, Op::Getattr, ino, || self.fs.getattr(ino.0));
             return attributes!(self.gate, reply, found);
         };
@@ -327,7 +333,7 @@ impl Filesystem for Wire {
         self.syncers.run(move || {
             let found = run(&fs, Op::Getattr, ino, || {
                 match fs.store().admit_cached(&handle.file, asked) {
-                    Err(e) if gate.may_refuse(ino.0) => Err(e.into()),
+                    Err(e) if gate.may_refuse(ino.0, call) => Err(e.into()),
                     _ => fs.getattr(ino.0),
                 }
             });
@@ -495,10 +501,12 @@ impl Filesystem for Wire {
             self.fs.open(ino.0, may_write(flags.0))
         }) {
             Ok(handle) => {
-                if handle.writes {
-                    self.gate.opened(ino.0);
+                let writes = handle.writes;
+                let number = self.handles.keep(handle);
+                if writes {
+                    self.gate.opening(ino.0);
                 }
-                reply.opened(self.handles.keep(handle), self.open_flags());
+                reply.opened(number, self.open_flags());
             }
             Err(errno) => reply.error(errno),
         }

@@ -4,15 +4,20 @@
 //! outdated, it asks for the attributes through the handle that is written to, and an error in
 //! the answer becomes the result of `write`. An invalidation outdates the mode but leaves the
 //! time for which attributes are good, and `read` and `lseek` look only at that. So while room is
-//! short, attributes are good for a long time and are invalidated again after each answer.
+//! short, attributes of files that are open for writing are not good at all, and every write asks;
+//! what else asks is told apart by the call in which it waits ([`call`]).
 //!
-//! What slips through between an answer and the next invalidation is covered: as much of the
+//! Where the daemon must not look at calls, attributes are good for a long time and are
+//! invalidated again after each answer. What slips through between an answer and the next invalidation is covered: as much of the
 //! device as the kernel may hold dirty is held for it ([`crate::dirty_limit`]).
 
 mod call;
 
+pub(crate) use call::Call;
+
 use std::collections::HashSet;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -36,6 +41,8 @@ pub(crate) struct WriteGate {
     notifier: Arc<OnceLock<Notifier>>,
     state: Mutex<State>,
     wake: Condvar,
+    /// Calls of programs cannot be looked at.
+    blind: AtomicBool,
 }
 
 #[derive(Default)]
@@ -60,6 +67,7 @@ impl WriteGate {
             notifier,
             state: Mutex::default(),
             wake: Condvar::new(),
+            blind: AtomicBool::new(false),
         });
         let listener: Weak<Self> = Arc::downgrade(&gate);
         gate.fs.store().on_shortage(Box::new(move || {
@@ -92,6 +100,9 @@ impl WriteGate {
             return usual;
         }
         let writes = self.fs.has_writers(ino);
+        if !self.blind.load(Ordering::SeqCst) {
+            return if writes { Duration::ZERO } else { usual };
+        }
         let mut state = self.state.lock();
         if state.known.len() >= KNOWN_MAX {
             state.known.clear();
@@ -123,23 +134,28 @@ impl WriteGate {
         self.state.lock().fresh.remove(&ino);
     }
 
-    /// A file has been opened for writing.
-    pub(crate) fn opened(&self, ino: u64) {
-        if self.is_closed() && self.state.lock().shown.insert(ino) {
-            self.wake.notify_one();
+    /// A file is being opened for writing: its first write asks.
+    pub(crate) fn opening(&self, ino: u64) {
+        if self.is_closed() {
+            forget_attr(&self.notifier, INodeNo(ino));
         }
     }
 
-    /// Bytes that a thread, which waits for an answer, is about to write; none if that cannot be
-    /// seen.
-    pub(crate) fn bytes_of_call(&self, thread: u32) -> u64 {
-        call::bytes_of(thread).unwrap_or(0)
+    /// What a thread is about to do that asks through a handle.
+    pub(crate) fn call_of(&self, thread: u32) -> Call {
+        let call = call::of(thread);
+        if call == Call::Hidden {
+            self.blind.store(true, Ordering::SeqCst);
+        }
+        call
     }
 
     /// Whether a question that came through a handle may be refused. Of a file that is not known
     /// it may come from `read` or `lseek`, and is answered as long as that does no harm.
-    pub(crate) fn may_refuse(&self, ino: u64) -> bool {
-        self.state.lock().known.contains(&ino) || !self.fs.store().covers_a_few()
+    pub(crate) fn may_refuse(&self, ino: u64, call: Call) -> bool {
+        matches!(call, Call::Write(_))
+            || self.state.lock().known.contains(&ino)
+            || !self.fs.store().covers_a_few()
     }
 
     /// Makes every writer ask, and the kernel send what it has accepted so far: whatever comes

@@ -188,7 +188,7 @@ impl Store {
         while !inner.space.has_margin(&*inner.backing) {
             let freed = inner.space.release_surplus(inner.accepted())
                 || inner.store_accepted()
-                || inner.collect_for_room()?;
+                || inner.collect_for_room(0)?;
             if !freed {
                 return Err(Error::Refused(libc::ENOSPC));
             }
@@ -242,7 +242,7 @@ impl Inner {
                 return Ok(());
             };
             wanted = len + self.space.slack();
-            if !self.store_accepted() && !self.collect_for_room()? {
+            if !self.store_accepted() && !self.collect_for_room(wanted)? {
                 return Err(refused);
             }
             self.check()?;
@@ -258,7 +258,7 @@ impl Inner {
 
     /// Makes way for `bytes` that were accepted and did not fit; returns whether to try again.
     pub(crate) fn give_way(&self, bytes: u64) -> Result<bool, Error> {
-        Ok(self.space.release(bytes) || self.collect_for_room()?)
+        Ok(self.space.release(bytes) || self.collect_for_room(bytes)?)
     }
 
     /// Waits a moment for orphans that are not in use: the kernel may be about to let go of files
@@ -277,8 +277,8 @@ impl Inner {
         Ok(false)
     }
 
-    /// Frees what has died in packs; returns whether anything may have been freed.
-    fn collect_for_room(&self) -> Result<bool, Error> {
+    /// Frees what has died in packs, until `bytes` more are covered; returns whether anything may have been freed.
+    fn collect_for_room(&self, bytes: u64) -> Result<bool, Error> {
         let packs = &self.frames.packs;
         let purging = self.await_orphans()?;
         if purging || !packs.dead().is_empty() {
@@ -294,7 +294,7 @@ impl Inner {
             return Ok(false);
         }
         let before = self.space.usable(&*self.backing);
-        self.collector.ask_for_room();
+        self.collector.ask_for_room(bytes);
         // Copying makes what was copied die; that is not new.
         self.admission
             .collected

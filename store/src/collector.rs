@@ -49,8 +49,8 @@ struct State {
 enum Request {
     /// Rewrite everything of which less than so many percent is alive.
     Below(u64),
-    /// Rewrite packs, the worst first, until there is room for what programs write.
-    Room,
+    /// Rewrite packs, the worst first, until there is room for so many more bytes of programs.
+    Room(u64),
 }
 
 /// What became of collecting garbage.
@@ -78,9 +78,9 @@ impl Control {
     }
 
     /// Asks for a pass that makes room, and waits for its end.
-    pub(crate) fn ask_for_room(&self) {
+    pub(crate) fn ask_for_room(&self, bytes: u64) {
         let mut state = self.state.lock();
-        state.requested.get_or_insert(Request::Room);
+        state.requested.get_or_insert(Request::Room(bytes));
         // One that is under way may have passed by what has died since.
         let until = state.passes + 1 + u64::from(state.running);
         self.wake.notify_all();
@@ -207,7 +207,7 @@ fn pass(
     }
     let percent = request.map(|request| match request {
         Request::Below(percent) => percent,
-        Request::Room => LIVE_PERCENT_LAST,
+        Request::Room(_) => LIVE_PERCENT_LAST,
     });
     let mut left_out = match request {
         Some(_) => BTreeSet::new(),
@@ -253,9 +253,9 @@ fn pass(
         counters.bytes_rewritten.add(live.unwrap_or(0));
         // The committer deletes it, once that is durable.
         inner.committer.run()?;
-        if request == Some(Request::Room) {
+        if let Some(Request::Room(bytes)) = request {
             let usable = inner.space.usable(&*inner.backing);
-            if usable < before + WORTH || inner.cover(0).is_ok() {
+            if usable < before + WORTH || inner.cover(bytes).is_ok() {
                 return Ok(true);
             }
         }

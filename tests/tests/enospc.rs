@@ -47,6 +47,10 @@ fn main() -> ExitCode {
             promise::large_calls,
         )
         .test(
+            "a_large_call_right_after_a_small_one_is_refused",
+            promise::header_and_data,
+        )
+        .test(
             "lost_pages_fail_every_fsync_and_are_not_served",
             promise::lost_pages,
         )

@@ -1,7 +1,7 @@
 //! What `write` accepted is stored, or the program that wrote it is told and stays told.
 
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -102,6 +102,33 @@ pub(crate) fn large_calls(case: &Case) -> Outcome {
         let path = mount.path().join(format!("file-{index}"));
         holds(&path, &data[..count], "after a remount")?;
     }
+    mount.unmount()?;
+    mount.fsck_is_clean()
+}
+
+/// A header first, and all of the data at once in the next call.
+pub(crate) fn header_and_data(case: &Case) -> Outcome {
+    let device = case.loop_fs("device", LoopFs::Ext4, 200 << 20)?;
+    let mut mount = Mount::new(device.path().join("store"), case.work().join("fs"), &[])?;
+    let data = Rng::new(57).bytes(300 * MIB);
+    let path = mount.path().join("file");
+    let mut file = File::create(&path)?;
+    file.write_all(&data[..4096])?;
+    let told = file.write(&data[4096..]).err();
+    ensure_eq!(
+        told.and_then(|e| e.raw_os_error()),
+        Some(libc::ENOSPC),
+        "what the second call said"
+    );
+    // Reading and looking for the end is not writing.
+    let mut both = File::options().read(true).write(true).open(&path)?;
+    let mut found = Vec::new();
+    both.read_to_end(&mut found)?;
+    ensure!(found == data[..4096], "contents while the device is full");
+    ensure_eq!(both.seek(SeekFrom::End(0))?, 4096, "where the end is");
+    drop((file, both));
+    mount.remount()?;
+    holds(&path, &data[..4096], "after a remount")?;
     mount.unmount()?;
     mount.fsck_is_clean()
 }
