@@ -18,6 +18,8 @@ use crate::{Error, Fs};
 const RETRY: Duration = Duration::from_secs(300);
 /// How often a file is tried that somebody has asked for.
 pub(super) const ATTEMPTS: u32 = 8;
+/// Others do not wait in their batch until a file of this size has been encoded.
+const LARGE: u64 = 16 << 20;
 /// A batch is committed after this time, however small it is.
 const BATCH_AGE: Duration = Duration::from_millis(500);
 /// A pack was not found where the file had something in it.
@@ -47,7 +49,7 @@ pub(super) struct Sweeper<'a> {
 
 /// A file that is being settled.
 #[derive(Clone, Copy, Debug)]
-struct Attempt {
+pub(super) struct Attempt {
     ino: u64,
     request: Option<Request>,
     /// How often it has been tried, with this time.
@@ -153,7 +155,10 @@ impl<'a> Sweeper<'a> {
     }
 
     /// Begins with a file. What becomes of it shows when the batch is finished.
-    fn begin(&mut self, ino: u64, request: Option<Request>) {
+    pub(super) fn begin(&mut self, ino: u64, request: Option<Request>) {
+        if !self.begun.is_empty() && self.is_large(ino) {
+            self.finish(None);
+        }
         let again = self.add(Attempt {
             ino,
             request,
@@ -165,6 +170,11 @@ impl<'a> Sweeper<'a> {
         }
     }
 
+    fn is_large(&self, ino: u64) -> bool {
+        let inode = self.fs.namespace().inode(ino);
+        inode.is_ok_and(|inode| inode.size >= LARGE)
+    }
+
     #[cfg(test)]
     pub(super) fn settle_now(&mut self, ino: u64, request: Request) {
         self.begin(ino, Some(request));
@@ -172,7 +182,7 @@ impl<'a> Sweeper<'a> {
     }
 
     /// Finishes the batch, and whatever has to be tried again.
-    fn finish(&mut self, again: Option<Attempt>) {
+    pub(super) fn finish(&mut self, again: Option<Attempt>) {
         let mut again: Vec<Attempt> = again.into_iter().collect();
         again.extend(self.commit());
         while let Some(attempt) = again.pop() {

@@ -112,3 +112,42 @@ fn a_file_with_a_missing_pack_is_not_reported_as_settled() {
     assert_eq!(fs.settle_outcome(ino), Outcome::Done);
     fs.store().shut_down().unwrap();
 }
+
+#[test]
+fn small_files_do_not_wait_until_a_large_one_is_encoded() {
+    let dir = tempfile::tempdir().unwrap();
+    let fs = file_system(dir.path());
+    let file = |name: &[u8], count: u32| {
+        let number = |n| (n as f32 / 7.0).to_le_bytes();
+        let bytes: Vec<u8> = (0..count).flat_map(number).collect();
+        let handle = written(&fs, name, &bytes);
+        let ino = handle.ino();
+        fs.release(handle);
+        ino
+    };
+    let (one, two, large) = (
+        file(b"one", 30_000),
+        file(b"two", 30_000),
+        file(b"l", 5 << 20),
+    );
+    let (told, heard) = channel();
+    let (told, known) = (Mutex::new(told), Arc::downgrade(&fs));
+    fs.settling.listen(Box::new(move |ino| {
+        let fs = known.upgrade().unwrap();
+        told.lock()
+            .unwrap()
+            .send((ino, fs.is_settling(large)))
+            .unwrap();
+    }));
+    let mut sweeper = Sweeper::new(&fs, &HOW);
+    for ino in [one, two, large] {
+        sweeper.begin(ino, Some(Request::Settle));
+    }
+    sweeper.finish(None);
+    let done: Vec<(u64, bool)> = heard.try_iter().collect();
+    assert_eq!(done, [(one, false), (two, false), (large, true)]);
+    for ino in [one, two, large] {
+        assert_eq!(fs.namespace().inode(ino).unwrap().phase, Phase::Settled);
+    }
+    fs.store().shut_down().unwrap();
+}
