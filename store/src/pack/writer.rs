@@ -177,8 +177,9 @@ impl Writer {
         if let Some(open) = state.open.get_mut(&pack) {
             open.writing -= 1;
             open.dirty = true;
-            if written.is_err() && open.end == at + bytes.len() as u64 {
-                // Whatever comes next writes over it.
+            // The next frame can have its place, if nothing of it is left behind that frame: the
+            // directory must be the last of a pack.
+            if written.is_err() && open.end == at + bytes.len() as u64 && file.set_len(at).is_ok() {
                 open.end = at;
             }
             if written.is_ok() {

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use shale_backing::faults::{FaultDisk, Step};
+use shale_backing::faults::{FaultDisk, Step, Tear};
 use shale_backing::{Access, Backing, BackingFile, Entry, Space};
 use shale_index::extent::{Extent, Place};
 
@@ -572,5 +572,36 @@ fn what_a_cache_accepted_within_a_quota_is_stored() {
         store.read(&file, at, contents.len(), &mut out).unwrap();
         assert!(out == contents, "contents differ at {at}");
     }
+    store.close(file);
+}
+
+/// The directory of a pack is found from its end: nothing of a frame that did not fit may be left
+/// behind it.
+#[test]
+fn half_a_frame_that_found_no_room_does_not_hide_the_directory() {
+    let (bench, disk) = on_faults();
+    let file = bench.file();
+    let store = bench.store();
+    store.write(&file, 0, b"before").unwrap();
+    store.sync(&file).unwrap();
+    disk.tear(Tear::Half);
+    disk.rule(|step, path, _| {
+        let is_pack = path.extension().is_some_and(|e| e == "pack");
+        (step == Step::Write && is_pack).then(|| io::Error::from_raw_os_error(libc::ENOSPC))
+    });
+    store.write(&file, 0, &bytes(100_000, 3, true)).unwrap();
+    assert_eq!(store.sync(&file).unwrap_err().errno(), libc::ENOSPC);
+    disk.heal();
+    store.truncate(&file, 0).unwrap();
+    store.sync_all().unwrap();
+    store.inner.frames.packs.roll();
+    assert!(store.inner.frames.packs.sync().is_empty());
+    let (pack, _) = crate::pack::list(&*store.inner.backing).unwrap()[0];
+    let packed = store.inner.frames.packs.open_pack(pack).unwrap();
+    assert!(
+        crate::pack::read_directory(&*packed, pack)
+            .unwrap()
+            .is_some()
+    );
     store.close(file);
 }
