@@ -43,6 +43,7 @@ struct Promise {
 #[derive(Debug)]
 pub(crate) struct Admission {
     turn: Mutex<()>,
+    asking: Mutex<()>,
     /// What a cache above was allowed to accept and has not sent yet.
     promises: Mutex<Vec<Promise>>,
     /// How much had died in packs when they were collected last for want of room.
@@ -89,6 +90,7 @@ impl Default for Admission {
     fn default() -> Self {
         Self {
             turn: Mutex::new(()),
+            asking: Mutex::new(()),
             promises: Mutex::default(),
             collected: AtomicU64::new(NEVER),
         }
@@ -141,11 +143,7 @@ impl Store {
         inner
             .admission
             .forget(|promise| promise.thread == asked.thread);
-        let covered = !inner.is_removed() && inner.cover(asked.bytes).is_ok();
-        if covered {
-            inner.admission.promise(file, asked);
-        }
-        covered
+        !inner.is_removed() && inner.cover_and_promise(file, asked)
     }
 
     /// Returns when what was asked for can be stored.
@@ -157,9 +155,13 @@ impl Store {
         inner.check()?;
         inner.check_there()?;
         let _turn = inner.admission.turn.lock();
-        inner.make_room(asked.bytes)?;
-        inner.admission.promise(file, asked);
-        Ok(())
+        loop {
+            inner.make_room(asked.bytes)?;
+            // Others ask meanwhile, and may have been faster.
+            if inner.cover_and_promise(file, asked) {
+                return Ok(());
+            }
+        }
     }
 
     /// Nobody writes to a file any more: what was asked for has been written, or never will be.
@@ -202,6 +204,17 @@ impl Inner {
     fn accepted(&self) -> u64 {
         let files = self.dirty.lock().len() as u64;
         self.budget.used() + self.admission.promised() + files * FILE_COST
+    }
+
+    /// Covers what was asked for and counts it as accepted; one after the other, or several would
+    /// be promised the same room.
+    fn cover_and_promise(&self, file: &File, asked: Asked) -> bool {
+        let _alone = self.admission.asking.lock();
+        let covered = self.cover(asked.bytes).is_ok();
+        if covered {
+            self.admission.promise(file, asked);
+        }
+        covered
     }
 
     /// Covers what has been accepted and `more` bytes.
