@@ -2,7 +2,7 @@
 # make test   everything: set-up, checks, unit and end-to-end tests, a summary at the end
 # make torture  crashes, losses of power, damage, sick devices and load for HOURS=1
 # make install [PREFIX=/usr/local] [DESTDIR=]   the command, the mount helpers, the unit, manual
-#             pages and completions; make uninstall takes them away again
+#             pages and completions; make uninstall removes them again
 # make deb    a Debian package in target/
 # make bench  ShaleFS beside its peers, as root, under 30 minutes (QUICK=1: under 4)
 CARGO ?= cargo
@@ -38,7 +38,7 @@ FISHDIR ?= $(PREFIX)/share/fish/vendor_completions.d
 HELPERS := mount.shale mount.fuse.shale umount.shale umount.fuse.shale
 GENERATED := $(TARGET)/generated
 
-.PHONY: all build failpoints demo can-mount test setup check unit e2e torture bench bench-codec bench-docs \
+.PHONY: all build failpoints demo can-mount test setup check unit e2e interleavings torture bench bench-codec bench-docs \
 	fuzz-codec fuzz-layout fuzz-index fuzz-store fuzz-policy miri-codec tsan clean generated install uninstall deb
 
 all: build
@@ -74,6 +74,10 @@ check:
 unit:
 	@tests/scripts/test.sh unit
 
+# The store under a scheduler of threads, which is built with other locks than the other suites.
+interleavings:
+	@tests/scripts/interleavings.sh
+
 # One suite alone: cargo test -p shale-tests --test posix -- [name of a test]
 e2e: build setup
 	@tests/scripts/test.sh e2e
@@ -102,6 +106,8 @@ install: generated
 	install -m 644 "$(GENERATED)/zsh/_shale" "$(DESTDIR)$(ZSHDIR)/_shale"
 	install -m 644 "$(GENERATED)/fish/shale.fish" "$(DESTDIR)$(FISHDIR)/shale.fish"
 	install -m 644 README.md CHANGELOG.md docs/*.md docs/*.json docs/*.yml "$(DESTDIR)$(DOCDIR)/"
+	install -d "$(DESTDIR)$(DOCDIR)/notes"
+	install -m 644 docs/notes/*.md "$(DESTDIR)$(DOCDIR)/notes/"
 
 # Configuration in /etc/shale stays.
 uninstall:

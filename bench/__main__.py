@@ -10,7 +10,7 @@ import sys
 import time
 from contextlib import ExitStack
 
-from bench import engine, plot, readme, render, workloads
+from bench import documents, engine, plot, render, workloads
 from bench.device import Device, own_mounts, sweep_daemons, sweep_mounts
 from bench.measure import Interrupts
 
@@ -28,7 +28,7 @@ def arguments():
     parser.add_argument("--work", default=os.path.join(ROOT, "target", "bench"), help="where image and mounts are made")
     parser.add_argument("--cache", help="where data are kept from run to run (default: WORK/cache)")
     parser.add_argument("--results", default=os.path.join(ROOT, "bench", "results"), help="where results are written")
-    parser.add_argument("--docs", metavar="JSON", help="only make the generated parts of docs/performance.md and README.md anew from a result")
+    parser.add_argument("--docs", metavar="JSON", help="only rewrite the generated parts of docs/performance.md and README.md from a result")
     options = parser.parse_args()
     unknown = set(options.names) - set(workloads.NAMES)
     if unknown:
@@ -95,27 +95,11 @@ def write(run, directory, stem):
     with open(os.path.join(directory, stem + ".json"), "w") as file:
         json.dump({**run, "targets": render.judge(run)}, file, indent=1)
         file.write("\n")
-    pictures = []
     for name, title, rows, unit in render.plots(run):
-        picture = f"{stem}-{name}.svg"
-        with open(os.path.join(directory, picture), "w") as file:
+        with open(os.path.join(directory, f"{stem}-{name}.svg"), "w") as file:
             file.write(plot.bars(title, unit, rows))
-        pictures.append((title, picture))
-    text = render.markdown(run, pictures)
     with open(os.path.join(directory, stem + ".md"), "w") as file:
-        file.write("# Results\n\n" + text)
-    return pictures
-
-
-def refresh_docs(run, pictures, directory):
-    path = os.path.join(ROOT, "docs", "performance.md")
-    below = os.path.relpath(directory, os.path.dirname(path))
-    section = render.markdown(run, [(title, f"{below}/{picture}") for title, picture in pictures])
-    with open(path) as file:
-        document = render.replace(file.read(), section)
-    with open(path, "w") as file:
-        file.write(document)
-    readme.refresh(run)
+        file.write(documents.report(run, stem))
 
 
 def main():
@@ -123,8 +107,8 @@ def main():
     if options.docs:
         with open(options.docs) as file:
             run = json.load(file)
-        pictures = write(run, options.results, "latest")
-        refresh_docs(run, pictures, options.results)
+        write(run, options.results, "latest")
+        documents.refresh(run)
         return
     if os.geteuid() != 0:
         sys.exit("bench: needs root, to make loop devices and mounts")
@@ -136,9 +120,9 @@ def main():
         sys.exit(f"bench: {' '.join(error.cmd)}: {(error.stderr or '').strip() or error}")
     # Only a full run of everything is what the documents show.
     stem = "-".join(options.names) or {"full": "latest"}.get(options.scale, options.scale)
-    pictures = write(run, options.results, stem)
+    write(run, options.results, stem)
     if stem == "latest":
-        refresh_docs(run, pictures, options.results)
+        documents.refresh(run)
     if options.scale != "smoke":
         print(render.targets([verdict for verdict in render.judge(run) if verdict["value"] is not None]))
     print(f"\n{run['seconds']:.0f} s. All figures: {os.path.relpath(os.path.join(options.results, stem))}.md")

@@ -16,7 +16,7 @@ TOLERANCE = (0.75, 1.2)
 
 
 class Device:
-    """A loop device on an image that has been written once, so that nobody pays for allocation."""
+    """A loop device on an image that has been written once, so that no peer pays for allocation."""
 
     def __init__(self, directory, size):
         self.image = os.path.join(directory, "device.img")

@@ -1,4 +1,4 @@
-"""The file systems that are compared. Each is made anew on the same device for every repetition."""
+"""The file systems that are compared. Each is formatted on the same device before every repetition."""
 import os
 import shutil
 import subprocess

@@ -1,14 +1,6 @@
-"""The table of README.md, from the last full run: python -m bench.readme [--check]"""
-import json
-import os
-import sys
-
+"""The table of README.md, from a full run."""
 from bench import peers, render
 from bench.targets import Results
-
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-LATEST = os.path.join(ROOT, "bench", "results", "latest.json")
-README = os.path.join(ROOT, "README.md")
 
 
 def named(results, bench, title):
@@ -99,32 +91,3 @@ def section(run):
     )
     return f"{text}\n\n{render.table(['', 'ShaleFS', 'beside it'], rows)}\n"
 
-
-def refreshed(run):
-    """README.md as it is, and as the run makes it."""
-    with open(README) as file:
-        document = file.read()
-    return document, render.replace(document, section(run))
-
-
-def refresh(run):
-    _, document = refreshed(run)
-    with open(README, "w") as file:
-        file.write(document)
-
-
-def main():
-    with open(LATEST) as file:
-        run = json.load(file)
-    if sys.argv[1:] == ["--check"]:
-        before, after = refreshed(run)
-        if before != after:
-            sys.exit("README.md does not say what bench/results/latest.json does; 'python3 -m bench.readme' writes it")
-    elif len(sys.argv) == 1:
-        refresh(run)
-    else:
-        sys.exit(__doc__)
-
-
-if __name__ == "__main__":
-    main()

@@ -63,7 +63,7 @@ def behind(metrics, rows, own):
                 better.append(f"{row['label']} ({number(own / other) if other else '-'})")
         if better:
             parts.append(f"{metric.title}: {', '.join(better)}")
-    return "Behind, as ratio to the better one: " + "; ".join(parts) + "." if parts else "Behind nobody."
+    return "Behind, as ratio to the better one: " + "; ".join(parts) + "." if parts else "Not behind any peer."
 
 
 def daemon(rows, own, budget):

@@ -39,7 +39,7 @@ else
 fi
 export PYTHONDONTWRITEBYTECODE=1
 if [ $scale = smoke ]; then
-    # Its results are nobody's business.
+    # Nothing reads its results.
     exec $venv/bin/python -m bench --scale smoke --work "$work" --results "$work/results" "$@"
 fi
 exec $venv/bin/python -m bench --scale $scale --work "$work" "$@"

@@ -2,7 +2,7 @@
 import json
 import unittest
 
-from bench import readme
+from bench import documents, readme
 from bench.tests import sample
 
 
@@ -52,6 +52,6 @@ class Readme(unittest.TestCase):
         self.assertIn("| 6,000 per second | ext4 21,900 |", text)
 
     def test_the_repository_says_what_its_last_run_found(self):
-        with open(readme.LATEST) as file:
-            before, after = readme.refreshed(json.load(file))
-        self.assertEqual(before, after, "python3 -m bench.readme writes it")
+        run = json.loads(documents.read(documents.LATEST))
+        self.assertEqual(documents.read(documents.README), documents.table(run)[documents.README])
+        self.assertEqual(documents.outdated(documents.figures(run)), [], "make bench-docs writes them")

@@ -114,7 +114,7 @@ def growth(many):
     tenth, beyond = many // 10, many // 100
 
     def each(work, names):
-        """By two processes, because nobody looks at the clock."""
+        """By two processes, because the time does not count."""
 
         def child(part):
             def run(ready):

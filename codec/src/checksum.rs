@@ -9,7 +9,7 @@ pub(crate) fn hash64(bytes: &[u8]) -> u64 {
 }
 
 /// The low half of [`hash64`]: enough for a stream of at most 128 KiB, whose
-/// segment is checked a second time after decoding.
+/// block is checked a second time after decoding.
 pub(crate) fn hash32(bytes: &[u8]) -> u32 {
     hash64(bytes) as u32
 }

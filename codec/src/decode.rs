@@ -1,25 +1,31 @@
-//! A frame back to its chunk.
+//! Decodes a frame back into its chunk.
 #![forbid(unsafe_code)]
 
 use crate::checksum::hash64;
-use crate::decimal::FloatWord;
-use crate::exceptions::Exceptions;
-use crate::frame::{Directory, FrameHeader, NumberMap, Scheme, StreamEntry, parse_header};
-use crate::numeric::{Lane, Lanes, expand, expand_columns, is_local, with_lane};
-use crate::residual::{self, ResidualScratch};
-use crate::stream::{self, Coder, Filter, StreamDecoder};
-use crate::{Error, exceptions, shuffle, simd};
+use crate::entropy::residual::{self, ResidualScratch};
+use crate::entropy::stream::{self, StreamDecoder};
+use crate::error::Error;
+use crate::frame::{
+    Coder, Filter, FrameDirectory, FrameHeader, NumberMap, Scheme, StreamEntry, parse_header,
+};
+use crate::transform::decimal::FloatWord;
+use crate::transform::exceptions::Exceptions;
+use crate::transform::kernels;
+use crate::transform::numeric::{
+    WordScratch, WordScratches, expand, expand_columns, is_local, with_words,
+};
+use crate::transform::{exceptions, shuffle};
 
-/// Turns frames into chunks. Keeps its scratch memory: make one per thread.
+/// Decodes frames. Keeps its scratch memory, so use one per thread.
 pub struct Decoder {
-    lanes: Lanes,
-    work: Work,
-    /// A segment of which only a part is wanted.
+    words: WordScratches,
+    work: DecodeScratch,
+    /// A whole block, when only a part of it is asked for.
     whole: Vec<u8>,
 }
 
 /// Scratch memory that does not depend on the element's width.
-struct Work {
+struct DecodeScratch {
     streams: StreamDecoder,
     residuals: ResidualScratch,
     columns: Vec<u8>,
@@ -38,8 +44,8 @@ impl Decoder {
     /// A decoder without scratch memory yet.
     pub fn new() -> Self {
         Decoder {
-            lanes: Lanes::default(),
-            work: Work {
+            words: WordScratches::default(),
+            work: DecodeScratch {
                 streams: StreamDecoder::new(),
                 residuals: ResidualScratch::default(),
                 columns: Vec::new(),
@@ -51,15 +57,15 @@ impl Decoder {
         }
     }
 
-    /// Replaces the contents of `out` by the whole chunk, every checksum verified.
+    /// Replaces the contents of `out` with the whole chunk, every checksum verified.
     pub fn decode(&mut self, frame: &[u8], out: &mut Vec<u8>) -> Result<FrameHeader, Error> {
         let header = parse_header(frame).inspect_err(|_| out.clear())?;
         self.decode_part(&header, frame, 0, header.raw_len as usize, out)?;
         Ok(header)
     }
 
-    /// Replaces the contents of `out` by `len` bytes of the chunk from `start`
-    /// on. Only the segments that hold them are decoded, and verified.
+    /// Replaces the contents of `out` with `len` bytes of the chunk from `start`
+    /// on. Only the blocks that hold them are decoded and verified.
     pub fn decode_range(
         &mut self,
         frame: &[u8],
@@ -96,7 +102,7 @@ impl Decoder {
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
         let raw_len = header.raw_len as usize;
-        let directory = Directory::parse(header, frame)?;
+        let directory = FrameDirectory::parse(header, frame)?;
         let outside = Error::Range {
             start,
             len,
@@ -129,21 +135,21 @@ impl Decoder {
         }
         let mut payload = directory.payload;
         let mut begin = head.len();
-        for segment in 0..directory.segments() {
-            let raw = directory.segment_raw_len(segment);
+        for block in 0..directory.blocks() {
+            let raw = directory.block_raw_len(block);
             let (stored, rest) = payload
-                .split_at_checked(directory.segment_stored_len(segment)?)
+                .split_at_checked(directory.block_stored_len(block)?)
                 .ok_or(Error::Malformed("payload ends early"))?;
             payload = rest;
             let from = start.clamp(begin, begin + raw) - begin;
             let to = end.clamp(begin, begin + raw) - begin;
             if from < to {
-                self.segment(&directory, segment, stored, from, next(to - from)?)?;
+                self.block(&directory, block, stored, from, next(to - from)?)?;
             }
             begin += raw;
         }
         if !payload.is_empty() {
-            return Err(Error::Malformed("payload goes on behind the last segment"));
+            return Err(Error::Malformed("payload goes on behind the last block"));
         }
         let tail_end = begin + directory.tail.len();
         if end > begin {
@@ -157,42 +163,42 @@ impl Decoder {
         Ok(())
     }
 
-    /// Fills `target` from byte `from` of a segment on.
-    fn segment(
+    /// Fills `target` from byte `from` of a block on.
+    fn block(
         &mut self,
-        directory: &Directory<'_>,
-        segment: usize,
+        directory: &FrameDirectory<'_>,
+        block: usize,
         stored: &[u8],
         from: usize,
         target: &mut [u8],
     ) -> Result<(), Error> {
-        let raw = directory.segment_raw_len(segment);
+        let raw = directory.block_raw_len(block);
         if directory.recipe.scheme == Scheme::Verbatim {
-            verify(directory, segment, stored)?;
+            verify(directory, block, stored)?;
             target.copy_from_slice(&stored[from..from + target.len()]);
             return Ok(());
         }
         if target.len() == raw {
-            return self.whole_segment(directory, segment, stored, target);
+            return self.whole_block(directory, block, stored, target);
         }
         let mut whole = std::mem::take(&mut self.whole);
         whole.resize(raw, 0);
-        let result = self.whole_segment(directory, segment, stored, &mut whole);
+        let result = self.whole_block(directory, block, stored, &mut whole);
         target.copy_from_slice(&whole[from..from + target.len()]);
         self.whole = whole;
         result
     }
 
-    fn whole_segment(
+    fn whole_block(
         &mut self,
-        directory: &Directory<'_>,
-        segment: usize,
+        directory: &FrameDirectory<'_>,
+        block: usize,
         stored: &[u8],
         target: &mut [u8],
     ) -> Result<(), Error> {
         let mut cursor = Cursor {
             directory,
-            segment,
+            block,
             stream: 0,
             rest: stored,
         };
@@ -202,7 +208,7 @@ impl Decoder {
             let n = target.len() / width;
             if matches!(width, 2 | 4 | 8) {
                 let found = columns(&mut work.streams, &mut cursor, n, width, &mut work.columns)?;
-                with_lane!(self.lanes, width, lane => join_bytes(lane, &found, target));
+                with_words!(self.words, width, scratch => join_bytes(scratch, &found, target));
             } else if width == 1 {
                 wide_columns(&mut work.streams, &mut cursor, n, target)?;
             } else {
@@ -212,13 +218,13 @@ impl Decoder {
             }
         } else {
             let work = &mut self.work;
-            with_lane!(self.lanes, width, lane => work.numbers(lane, &mut cursor, target))?;
+            with_words!(self.words, width, scratch => work.numbers(scratch, &mut cursor, target))?;
         }
-        verify(directory, segment, target)
+        verify(directory, block, target)
     }
 }
 
-/// Fills `target` with an element over and over, from byte `start` of the series on.
+/// Fills `target` with an element, repeated, from byte `start` of the series on.
 fn repeat(element: &[u8], start: usize, target: &mut [u8]) {
     let width = element.len();
     if let [byte] = element {
@@ -238,29 +244,29 @@ fn repeat(element: &[u8], start: usize, target: &mut [u8]) {
     }
 }
 
-/// Columns to bytes by way of words.
-fn join_bytes<W: FloatWord>(lane: &mut Lane<W>, columns: &[&[u8]; 8], bytes: &mut [u8]) {
-    lane.words.resize(bytes.len() / W::BYTES, W::default());
-    simd::join_columns(columns, &mut lane.words);
-    simd::store_all(&lane.words, false, bytes);
+/// Joins columns into words, and words into bytes.
+fn join_bytes<W: FloatWord>(scratch: &mut WordScratch<W>, columns: &[&[u8]; 8], bytes: &mut [u8]) {
+    scratch.words.resize(bytes.len() / W::BYTES, W::default());
+    kernels::join_columns(columns, &mut scratch.words);
+    kernels::store_all(&scratch.words, false, bytes);
 }
 
-/// Walks through the streams of a segment.
+/// Walks through the streams of a block.
 struct Cursor<'a> {
-    directory: &'a Directory<'a>,
-    segment: usize,
+    directory: &'a FrameDirectory<'a>,
+    block: usize,
     stream: usize,
     rest: &'a [u8],
 }
 
 impl<'a> Cursor<'a> {
     fn next(&mut self) -> Result<(StreamEntry, &'a [u8]), Error> {
-        let entry = self.directory.stream(self.segment, self.stream)?;
+        let entry = self.directory.stream(self.block, self.stream)?;
         self.stream += 1;
         let (stored, rest) = self
             .rest
             .split_at_checked(entry.stored_len as usize)
-            .ok_or(Error::Malformed("stream goes beyond its segment"))?;
+            .ok_or(Error::Malformed("stream goes beyond its block"))?;
         self.rest = rest;
         Ok((entry, stored))
     }
@@ -269,10 +275,10 @@ impl<'a> Cursor<'a> {
 impl Cursor<'_> {
     /// Decoded length of the next stream.
     fn peek_len(&self) -> Result<usize, Error> {
-        Ok(self.directory.stream(self.segment, self.stream)?.raw_len as usize)
+        Ok(self.directory.stream(self.block, self.stream)?.raw_len as usize)
     }
 
-    /// Passes over streams that must be empty.
+    /// Skips streams that must be empty.
     fn skip_empty(&mut self, count: usize) -> Result<(), Error> {
         for _ in 0..count {
             let (entry, stored) = self.next()?;
@@ -285,8 +291,8 @@ impl Cursor<'_> {
     }
 }
 
-/// Decodes the columns of a segment, `n` bytes each, one for each byte of the
-/// width. Columns stored raw are not copied: they are left where they are.
+/// Decodes the columns of a block, `n` bytes each, one for each byte of the
+/// width. Columns stored raw are not copied.
 fn columns<'a>(
     streams: &mut StreamDecoder,
     cursor: &mut Cursor<'a>,
@@ -333,10 +339,10 @@ fn wide_columns(
     Ok(())
 }
 
-impl Work {
+impl DecodeScratch {
     fn numbers<'a, W: FloatWord>(
         &'a mut self,
-        lane: &mut Lane<W>,
+        scratch: &mut WordScratch<W>,
         cursor: &mut Cursor<'a>,
         raw: &mut [u8],
     ) -> Result<(), Error> {
@@ -355,7 +361,7 @@ impl Work {
                 return Err(Error::Malformed("residuals by an unexpected coder"));
             }
             let kept = classes.raw_len as usize;
-            lane.words.resize(kept, W::default());
+            scratch.words.resize(kept, W::default());
             let row = residual::context_row(recipe, kept == n);
             if bits.coder == Coder::Constant {
                 if bits.raw_len as usize > raw.len() {
@@ -363,16 +369,22 @@ impl Work {
                 }
                 self.side.resize(bits.raw_len as usize, 0);
                 self.streams.decode(&bits, extra, &mut self.side)?;
-                residual::decode(coded, &self.side, row, &mut self.residuals, &mut lane.words)?;
+                residual::decode(
+                    coded,
+                    &self.side,
+                    row,
+                    &mut self.residuals,
+                    &mut scratch.words,
+                )?;
             } else {
-                residual::decode(coded, extra, row, &mut self.residuals, &mut lane.words)?;
+                residual::decode(coded, extra, row, &mut self.residuals, &mut scratch.words)?;
             }
             kept
         } else {
             // What the exceptions left over; checked against them later.
             let kept = cursor.peek_len()?;
             if kept > n {
-                return Err(Error::Malformed("column longer than its segment"));
+                return Err(Error::Malformed("column longer than its block"));
             }
             if kept > 0 {
                 let space = &mut self.columns;
@@ -398,16 +410,16 @@ impl Work {
         self.streams.decode(&entry, stored, &mut self.excepted)?;
         if recipe.scheme == Scheme::Columns {
             if kept == n && self.excepted.is_empty() && is_local(recipe) {
-                expand_columns(lane, recipe, &found, &self.side, raw);
+                expand_columns(scratch, recipe, &found, &self.side, raw);
                 return Ok(());
             }
-            lane.words.resize(kept, W::default());
+            scratch.words.resize(kept, W::default());
             if kept > 0 {
-                simd::join_columns(&found, &mut lane.words);
+                kernels::join_columns(&found, &mut scratch.words);
             }
         }
         expand(
-            lane,
+            scratch,
             recipe,
             &mut self.side,
             &self.excepted,
@@ -417,8 +429,8 @@ impl Work {
     }
 }
 
-fn verify(directory: &Directory<'_>, segment: usize, raw: &[u8]) -> Result<(), Error> {
-    let expected = directory.segment_hash(segment);
+fn verify(directory: &FrameDirectory<'_>, block: usize, raw: &[u8]) -> Result<(), Error> {
+    let expected = directory.block_hash(block);
     let found = hash64(raw);
     if expected != found {
         return Err(Error::Checksum {

@@ -1,40 +1,43 @@
-//! A chunk to a frame.
+//! Encodes a chunk into a frame.
 #![forbid(unsafe_code)]
 
-use std::time::Instant;
-
 use crate::checksum::{hash32, hash64};
-use crate::decimal::FloatWord;
-use crate::draft::Draft;
-use crate::exceptions;
-use crate::fate::choose_fate;
+use crate::choose::effort::Effort;
+use crate::choose::fate::choose_fate;
+use crate::choose::hint::Hint;
+use crate::choose::plan::{Plan, Plans, VERBATIM_BLOCK, plan};
+use crate::choose::plan_cache::PlanCache;
+use crate::entropy::residual::{self, ResidualScratch};
+use crate::entropy::stream::{Fate, StreamEncoder};
+use crate::error::Error;
+use crate::frame::builder::FrameBuilder;
 use crate::frame::{
-    FrameMeta, HEADER_LEN, MAX_RAW_LEN, NumberMap, Recipe, Scheme, StreamEntry, directory_len,
+    Coder, Filter, FrameMeta, FrameSummary, HEADER_LEN, MAX_RAW_LEN, NumberMap, Recipe, Scheme,
+    StreamEntry, directory_len,
 };
-use crate::memory::Memory;
-use crate::numeric::{Lane, Lanes, Residue, is_local, reduce, reduce_columns, with_lane};
-use crate::pace::Pace;
-use crate::plan::{Plan, VERBATIM_SEGMENT, plan};
-use crate::residual::{self, ResidualScratch};
-use crate::stream::{Coder, Fate, Filter, StreamEncoder};
-use crate::{Effort, Error, FrameSummary, Hint, shuffle, simd};
+use crate::transform::decimal::FloatWord;
+use crate::transform::exceptions;
+use crate::transform::kernels;
+use crate::transform::numeric::{
+    SideStreams, WordScratch, WordScratches, is_local, reduce, reduce_columns, with_words,
+};
+use crate::transform::shuffle;
 
-/// Turns chunks into frames. Keeps its scratch memory: make one per thread.
+/// Encodes chunks. Keeps its scratch memory, so use one per thread.
 pub struct Encoder {
-    lanes: Lanes,
-    work: Work,
-    /// The rival of a full trial.
+    words: WordScratches,
+    work: EncodeScratch,
+    /// The frame of the second plan, in a full trial.
     rival: Vec<u8>,
-    /// A frame by a new plan, where an old one was not good enough.
-    again: Vec<u8>,
-    memory: Memory,
-    pace: Pace,
+    /// The frame of a new plan, when a cached one did badly.
+    replanned: Vec<u8>,
+    plans: PlanCache,
 }
 
 /// Scratch memory that does not depend on the element's width.
-struct Work {
+struct EncodeScratch {
     streams: StreamEncoder,
-    residue: Residue,
+    side: SideStreams,
     residuals: ResidualScratch,
     columns: Vec<u8>,
     deltas: Vec<u8>,
@@ -51,23 +54,22 @@ impl Encoder {
     /// An encoder without scratch memory yet.
     pub fn new() -> Self {
         Encoder {
-            lanes: Lanes::default(),
-            work: Work {
+            words: WordScratches::default(),
+            work: EncodeScratch {
                 streams: StreamEncoder::new(),
-                residue: Residue::default(),
+                side: SideStreams::default(),
                 residuals: ResidualScratch::default(),
                 columns: Vec::new(),
                 deltas: Vec::new(),
                 extra: Vec::new(),
             },
             rival: Vec::new(),
-            again: Vec::new(),
-            memory: Memory::default(),
-            pace: Pace::new(),
+            replanned: Vec::new(),
+            plans: PlanCache::default(),
         }
     }
 
-    /// Appends one frame that holds `raw` to `out`. On an error `out` is as before.
+    /// Appends one frame that holds `raw` to `out`. On an error `out` is unchanged.
     pub fn encode(
         &mut self,
         meta: &FrameMeta,
@@ -90,23 +92,6 @@ impl Encoder {
         result
     }
 
-    /// As [`encode`](Encoder::encode), at the densest effort that has lately
-    /// kept `floor` bytes per second on this encoder.
-    pub fn encode_at_floor(
-        &mut self,
-        meta: &FrameMeta,
-        hint: &Hint<'_>,
-        floor: u64,
-        raw: &[u8],
-        out: &mut Vec<u8>,
-    ) -> Result<FrameSummary, Error> {
-        let effort = self.pace.choose(floor as f64);
-        let start = Instant::now();
-        let summary = self.encode(meta, hint, effort, raw, out)?;
-        self.pace.note(effort, raw.len(), start.elapsed());
-        Ok(summary)
-    }
-
     fn encode_at(
         &mut self,
         meta: &FrameMeta,
@@ -117,7 +102,7 @@ impl Encoder {
     ) -> Result<FrameSummary, Error> {
         let begin = out.len();
         if raw.is_empty() {
-            let mut frame = Draft::begin(Recipe::verbatim(0), 0, out);
+            let mut frame = FrameBuilder::begin(Recipe::verbatim(0), 0, out);
             frame.seal(meta, raw, out);
             return Ok(frame.summary);
         }
@@ -129,53 +114,57 @@ impl Encoder {
             recipe.scheme = Scheme::Constant;
             recipe.width = width as u8;
             recipe.head = width as u8;
-            let mut frame = Draft::begin(recipe, 0, out);
-            frame.edges(&raw[..width], &[], out);
+            let mut frame = FrameBuilder::begin(recipe, 0, out);
+            frame.add_edges(&raw[..width], &[], out);
             frame.seal(meta, raw, out);
             return Ok(frame.summary);
         }
-        let (first, second, reused) = self.memory.plan(hint, effort, raw);
-        let mut summary = self.encode_best(meta, (first, second), hint, effort, raw, out)?;
+        let (plans, reused) = self.plans.plan(hint, effort, raw);
+        let mut summary = self.encode_best(meta, plans, hint, effort, raw, out)?;
         if effort == Effort::Fast {
             return Ok(summary);
         }
         let outcome = (out.len() - begin) as f32 / raw.len() as f32;
-        if !self.memory.is_as_expected(reused, outcome) {
-            let (first, second, _) = self.memory.plan(hint, effort, raw);
-            let mut again = std::mem::take(&mut self.again);
-            again.clear();
-            let other = self.encode_best(meta, (first, second), hint, effort, raw, &mut again)?;
-            if again.len() < out.len() - begin {
+        if !self.plans.accept(reused, outcome) {
+            let (plans, _) = self.plans.plan(hint, effort, raw);
+            let mut replanned = std::mem::take(&mut self.replanned);
+            replanned.clear();
+            let other = self.encode_best(meta, plans, hint, effort, raw, &mut replanned)?;
+            if replanned.len() < out.len() - begin {
                 out.truncate(begin);
-                out.extend_from_slice(&again);
+                out.extend_from_slice(&replanned);
                 summary = other;
             }
-            let outcome = again.len() as f32 / raw.len() as f32;
-            self.again = again;
-            self.memory.is_as_expected(false, outcome);
+            let outcome = replanned.len() as f32 / raw.len() as f32;
+            self.replanned = replanned;
+            self.plans.accept(false, outcome);
         }
         Ok(summary)
     }
 
-    /// Encodes by a plan, or by a second one if that turns out smaller.
+    /// Encodes by the first plan, or by the second if its frame is smaller.
     fn encode_best(
         &mut self,
         meta: &FrameMeta,
-        (mut first, mut second): (Plan, Option<Plan>),
+        plans: Plans,
         hint: &Hint<'_>,
         effort: Effort,
         raw: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<FrameSummary, Error> {
         let begin = out.len();
+        let Plans {
+            mut first,
+            mut second,
+        } = plans;
         if !first.suits(raw) || second.is_some_and(|second| !second.suits(raw)) {
-            (first, second) = plan(hint, effort, false, raw);
+            Plans { first, second } = plan(hint, effort, false, raw);
         }
         if first.recipe.scheme == Scheme::Verbatim {
             return Ok(encode_verbatim(meta, raw, out));
         }
         if effort == Effort::Dense && !first.gaps {
-            // The sample does not see long repeats; LZ4 does.
+            // The sample does not show long repeats; LZ4 finds them.
             let repeated = self.work.streams.lz4_len(raw, &mut self.rival);
             first.repeats = repeated < raw.len() / 10 * 9;
             second = second.filter(|second| {
@@ -200,8 +189,8 @@ impl Encoder {
             }
             self.rival = rival;
         }
-        let segments = raw.len().div_ceil(VERBATIM_SEGMENT);
-        let ceiling = HEADER_LEN + directory_len(&Recipe::verbatim(0), segments) + raw.len();
+        let blocks = raw.len().div_ceil(VERBATIM_BLOCK);
+        let ceiling = HEADER_LEN + directory_len(&Recipe::verbatim(0), blocks) + raw.len();
         if out.len() - begin >= ceiling {
             out.truncate(begin);
             return Ok(encode_verbatim(meta, raw, out));
@@ -220,17 +209,17 @@ impl Encoder {
         let recipe = &plan.recipe;
         let (head, rest) = raw.split_at(recipe.head as usize);
         let (body, tail) = rest.split_at(rest.len() - recipe.tail as usize);
-        let segments = body.len().div_ceil(recipe.segment_len as usize);
-        let mut frame = Draft::begin(*recipe, segments, out);
-        frame.edges(head, tail, out);
-        for segment in body.chunks(recipe.segment_len as usize) {
-            frame.segment(hash64(segment), out);
+        let blocks = body.len().div_ceil(recipe.block_len as usize);
+        let mut frame = FrameBuilder::begin(*recipe, blocks, out);
+        frame.add_edges(head, tail, out);
+        for block in body.chunks(recipe.block_len as usize) {
+            frame.begin_block(hash64(block), out);
             if recipe.map == NumberMap::Bytes {
                 self.work
-                    .encode_bytes(&mut self.lanes, &mut frame, plan, effort, segment, out)?;
+                    .encode_bytes(&mut self.words, &mut frame, plan, effort, block, out)?;
             } else {
                 let work = &mut self.work;
-                with_lane!(self.lanes, recipe.width, lane => work.encode_numbers(lane, &mut frame, plan, effort, segment, out))?;
+                with_words!(self.words, recipe.width, scratch => work.encode_numbers(scratch, &mut frame, plan, effort, block, out))?;
             }
         }
         frame.seal(meta, raw, out);
@@ -238,36 +227,34 @@ impl Encoder {
     }
 }
 
-impl Work {
+impl EncodeScratch {
     fn encode_bytes(
         &mut self,
-        lanes: &mut Lanes,
-        frame: &mut Draft,
+        words: &mut WordScratches,
+        frame: &mut FrameBuilder,
         plan: &Plan,
         effort: Effort,
-        segment: &[u8],
+        block: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
         let width = plan.recipe.width as usize;
         let repeats = plan.repeats;
         if plan.gaps {
-            let entry = self
-                .streams
-                .encode(Fate::Gaps, Filter::None, segment, out)?;
-            frame.stream(&entry, out);
+            let entry = self.streams.encode(Fate::Gaps, Filter::None, block, out)?;
+            frame.add_stream(&entry, out);
             return Ok(());
         }
         if width == 1 {
-            return self.encode_columns(frame, effort, repeats, segment, true, out);
+            return self.encode_columns(frame, effort, repeats, block, true, out);
         }
         let mut columns = std::mem::take(&mut self.columns);
-        columns.resize(segment.len(), 0);
+        columns.resize(block.len(), 0);
         if matches!(width, 2 | 4 | 8) {
-            with_lane!(lanes, width, lane => reduce_columns(lane, &plan.recipe, segment, &mut columns));
+            with_words!(words, width, scratch => reduce_columns(scratch, &plan.recipe, block, &mut columns));
         } else {
-            shuffle::shuffle(width, segment, &mut columns);
+            shuffle::shuffle(width, block, &mut columns);
         }
-        let n = segment.len() / width;
+        let n = block.len() / width;
         let result = columns
             .chunks_exact(n)
             .try_for_each(|column| self.encode_columns(frame, effort, repeats, column, true, out));
@@ -277,7 +264,7 @@ impl Work {
 
     fn encode_columns(
         &mut self,
-        frame: &mut Draft,
+        frame: &mut FrameBuilder,
         effort: Effort,
         repeats: bool,
         column: &[u8],
@@ -293,17 +280,17 @@ impl Work {
             column
         };
         let entry = self.streams.encode(fate, filter, bytes, out)?;
-        frame.stream(&entry, out);
+        frame.add_stream(&entry, out);
         Ok(())
     }
 
     fn encode_numbers<W: FloatWord>(
         &mut self,
-        lane: &mut Lane<W>,
-        frame: &mut Draft,
+        scratch: &mut WordScratch<W>,
+        frame: &mut FrameBuilder,
         plan: &Plan,
         effort: Effort,
-        segment: &[u8],
+        block: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
         let recipe = &plan.recipe;
@@ -312,44 +299,50 @@ impl Work {
             && recipe.map != NumberMap::Decimal
             && plan.fill.is_none()
         {
-            self.residue.clear();
-            self.columns.resize(segment.len(), 0);
-            reduce_columns(lane, recipe, segment, &mut self.columns);
-            return self.encode_split::<W>(frame, plan, effort, segment.len() / W::BYTES, out);
+            self.side.clear();
+            self.columns.resize(block.len(), 0);
+            reduce_columns(scratch, recipe, block, &mut self.columns);
+            return self.encode_split::<W>(frame, plan, effort, block.len() / W::BYTES, out);
         }
-        reduce(lane, recipe, plan.fill, segment, &mut self.residue);
-        if self.residue.excepted.len() > exceptions::max_len(segment.len()) {
+        reduce(scratch, recipe, plan.fill, block, &mut self.side);
+        if self.side.excepted.len() > exceptions::max_len(block.len()) {
             return Err(Error::Malformed("too many exceptions"));
         }
         if recipe.scheme == Scheme::Residuals {
             let begin = out.len();
-            let whole = lane.words.len() == segment.len() / W::BYTES;
+            let whole = scratch.words.len() == block.len() / W::BYTES;
             let row = residual::context_row(recipe, whole);
-            residual::encode(&lane.words, row, &mut self.residuals, out, &mut self.extra);
+            residual::encode(
+                &scratch.words,
+                row,
+                &mut self.residuals,
+                out,
+                &mut self.extra,
+            );
             let entry = StreamEntry {
                 coder: Coder::Rans,
                 filter: Filter::None,
-                raw_len: lane.words.len() as u32,
+                raw_len: scratch.words.len() as u32,
                 stored_len: (out.len() - begin) as u32,
                 check: hash32(&out[begin..]),
             };
-            frame.stream(&entry, out);
+            frame.add_stream(&entry, out);
             let entry = self
                 .streams
                 .encode(Fate::Raw, Filter::None, &self.extra, out)?;
-            frame.stream(&entry, out);
-            return self.encode_residue(frame, plan, effort, out);
+            frame.add_stream(&entry, out);
+            return self.encode_side_streams(frame, plan, effort, out);
         }
-        let n = lane.words.len();
+        let n = scratch.words.len();
         self.columns.resize(n * W::BYTES, 0);
-        simd::split_columns(&lane.words, n, 0, &mut self.columns);
+        kernels::split_columns(&scratch.words, n, 0, &mut self.columns);
         self.encode_split::<W>(frame, plan, effort, n, out)
     }
 
-    /// Codes columns of `n` bytes and what is beside them.
+    /// Codes columns of `n` bytes, and the side streams.
     fn encode_split<W: FloatWord>(
         &mut self,
-        frame: &mut Draft,
+        frame: &mut FrameBuilder,
         plan: &Plan,
         effort: Effort,
         n: usize,
@@ -363,19 +356,19 @@ impl Work {
         });
         self.columns = columns;
         result?;
-        self.encode_residue(frame, plan, effort, out)
+        self.encode_side_streams(frame, plan, effort, out)
     }
 
-    fn encode_residue(
+    fn encode_side_streams(
         &mut self,
-        frame: &mut Draft,
+        frame: &mut FrameBuilder,
         plan: &Plan,
         effort: Effort,
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
-        let errors = std::mem::take(&mut self.residue.errors);
+        let errors = std::mem::take(&mut self.side.errors);
         let result = self.encode_columns(frame, effort, plan.repeats, &errors, false, out);
-        self.residue.errors = errors;
+        self.side.errors = errors;
         result?;
         let fate = match effort {
             Effort::Dense => Fate::Zstd(9),
@@ -384,19 +377,19 @@ impl Work {
         };
         let entry = self
             .streams
-            .encode(fate, Filter::None, &self.residue.excepted, out)?;
-        frame.stream(&entry, out);
+            .encode(fate, Filter::None, &self.side.excepted, out)?;
+        frame.add_stream(&entry, out);
         Ok(())
     }
 }
 
 fn encode_verbatim(meta: &FrameMeta, raw: &[u8], out: &mut Vec<u8>) -> FrameSummary {
-    let segments = raw.len().div_ceil(VERBATIM_SEGMENT);
-    let mut frame = Draft::begin(Recipe::verbatim(VERBATIM_SEGMENT as u32), segments, out);
+    let blocks = raw.len().div_ceil(VERBATIM_BLOCK);
+    let mut frame = FrameBuilder::begin(Recipe::verbatim(VERBATIM_BLOCK as u32), blocks, out);
     out.reserve(raw.len());
-    for segment in raw.chunks(VERBATIM_SEGMENT) {
-        frame.segment(hash64(segment), out);
-        out.extend_from_slice(segment);
+    for block in raw.chunks(VERBATIM_BLOCK) {
+        frame.begin_block(hash64(block), out);
+        out.extend_from_slice(block);
     }
     frame.summary.add(Coder::Raw);
     frame.seal(meta, raw, out);

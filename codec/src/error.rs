@@ -1,4 +1,4 @@
-//! What can go wrong, with the facts.
+//! Errors of the codec.
 #![forbid(unsafe_code)]
 
 /// Why a chunk was not encoded or a frame not decoded.
@@ -16,8 +16,8 @@ pub enum Error {
     /// The bytes do not begin with a frame's magic.
     #[error("no frame begins here")]
     NotAFrame,
-    /// The bytes end before the frame does, or go on behind it.
-    #[error("frame of {expected} bytes given as {found}")]
+    /// The bytes are fewer or more than the frame's.
+    #[error("frame of {expected} bytes, but {found} were given")]
     WrongLength {
         /// Length that the frame claims or needs.
         expected: usize,
@@ -45,7 +45,7 @@ pub enum Error {
     /// The checksums match but the contents contradict themselves.
     #[error("malformed frame: {0}")]
     Malformed(&'static str),
-    /// A general coder refused its input.
+    /// A general-purpose coder rejected its input.
     #[error("{coder}: {reason}")]
     Coder {
         /// Which coder.

@@ -1,9 +1,20 @@
-//! Bytes to frames and back: pure functions, no I/O, no threads.
+//! Encodes bytes into frames and back: pure functions, no I/O, no threads.
 //!
-//! A chunk of array data goes in together with what is known of it; a frame
-//! comes out that says everything needed to get the chunk back. The elements
-//! are seen as a matrix of bytes, a transform makes the columns of that matrix
-//! dull, and every column gets the cheapest coder that still gains something.
+//! The encoder takes a chunk of array data and a hint about its elements, and
+//! writes a self-describing frame. It treats the elements as a matrix of bytes:
+//! a transform makes the columns of that matrix predictable, and every column
+//! gets the cheapest coder that still gains something.
+//!
+//! Modules import only from those before them:
+//!
+//! ```text
+//! error, checksum, simd    errors; XXH3; kernels compiled for the processor at hand
+//! frame                    the format: header, directory, recipe
+//! transform                elements to residuals and byte columns
+//! entropy                  streams and residuals to fewer bytes
+//! choose                   which transform and coders a chunk gets
+//! encode, decode           the two directions
+//! ```
 //!
 //! ```
 //! use shale_codec::{Decoder, Effort, Encoder, FrameKind, FrameMeta, Hint};
@@ -21,36 +32,21 @@
 //! ```
 
 mod checksum;
-mod decimal;
+mod choose;
 mod decode;
-mod draft;
-mod effort;
 mod encode;
+mod entropy;
 mod error;
-mod exceptions;
-mod fate;
 mod frame;
-mod gaps;
-mod hint;
-mod memory;
-mod numeric;
-mod pace;
-mod plan;
-mod predict;
-mod rans;
-mod real;
-mod residual;
-mod sample;
-mod shuffle;
 mod simd;
-mod stream;
-mod summary;
-mod word;
+mod transform;
 
+pub use choose::effort::Effort;
+pub use choose::hint::{ByteOrder, ElementKind, Hint};
 pub use decode::Decoder;
-pub use effort::{Effort, ParseEffortError};
 pub use encode::Encoder;
 pub use error::Error;
-pub use frame::{FrameHeader, FrameKind, FrameMeta, HEADER_LEN, MAGIC, MAX_RAW_LEN, parse_header};
-pub use hint::{ByteOrder, ElementKind, Hint};
-pub use summary::{FrameSummary, describe, describe_head, plain_bytes};
+pub use frame::{
+    FrameHeader, FrameKind, FrameMeta, FrameSummary, HEADER_LEN, MAGIC, MAX_RAW_LEN, describe,
+    describe_head, parse_header, plain_bytes,
+};

@@ -1,7 +1,7 @@
 //! Frames written by earlier builds must decode for ever.
 //!
 //! `SHALE_BLESS=1 cargo test -p shale-codec --test golden` writes the frames
-//! anew; only a new format version is a reason to do so.
+//! again; only a new format version is a reason to do so.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::path::PathBuf;

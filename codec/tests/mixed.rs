@@ -57,8 +57,8 @@ fn noise_beside_runs_comes_back() {
     }
 }
 
-/// The first bytes of a frame tell as much about how it was made as all of it, and a frame cut
-/// inside its directory tells nothing.
+/// The first bytes of a frame describe it as well as all of it; a frame truncated inside its
+/// directory cannot be described.
 #[test]
 fn the_head_of_a_frame_describes_it() {
     let meta = FrameMeta {

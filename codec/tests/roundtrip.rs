@@ -1,4 +1,4 @@
-//! Whatever goes in comes out, for every hint and effort.
+//! Every chunk decodes to its own bytes, for every hint and effort.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use proptest::prelude::*;
@@ -190,7 +190,7 @@ fn constant_chunks_become_tiny() {
         for effort in EFFORTS.into_iter().filter(|&effort| effort != Effort::None) {
             assert!(check(&Hint::Unknown, effort, &vec![0; len]) < 128);
         }
-        // As it is means as it is.
+        // Stored uncompressed.
         assert!(check(&Hint::Unknown, Effort::None, &vec![0; len]) >= len);
     }
     let filled: Vec<u8> = std::iter::repeat_n(9.969_21e36f32.to_be_bytes(), 5000)

@@ -1,4 +1,4 @@
-//! An encoder and a decoder that have seen a few chunks take no more memory.
+//! After a few chunks, an encoder and a decoder allocate no more memory.
 //!
 //! In a binary of its own, because it counts what every thread allocates.
 #![allow(missing_docs, unsafe_code, clippy::unwrap_used)]

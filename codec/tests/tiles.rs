@@ -1,6 +1,5 @@
-//! Tiles of arrays of known shape, as the background pass hands them over:
-//! every rank, width, kind and byte order comes back, whole and in parts, and
-//! the shape is worth knowing.
+//! Tiles of arrays of known shape, as settling encodes them: every rank, width,
+//! kind and byte order comes back, whole and in parts, and the shape gains.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use shale_codec::{ByteOrder, Decoder, Effort, ElementKind, Encoder, FrameKind, FrameMeta, Hint};
@@ -91,7 +90,7 @@ fn tiles_of_every_rank_and_type_come_back_and_gain() {
     }
 }
 
-/// Values that floating-point prediction must keep its hands off.
+/// Values that must not be predicted in floating point.
 #[test]
 fn wild_floats_in_smooth_winds_come_back() {
     let wild = [

@@ -1,8 +1,7 @@
-//! POSIX access control lists, in the form in which the kernel passes them as extended
+//! POSIX access control lists as the kernel passes them in extended
 //! attributes: a version word, then entries of tag, permissions and id, little-endian.
 
 use crate::Error;
-use crate::error::refused;
 
 /// Access ACL.
 pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
@@ -34,10 +33,10 @@ impl Acl {
     /// Checks and reads a list; one without entries is `None`.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Option<Self>, Error> {
         let Some((version, rest)) = bytes.split_first_chunk::<4>() else {
-            return refused(libc::EINVAL);
+            return Err(Error::Invalid("access control list"));
         };
         if u32::from_le_bytes(*version) != VERSION || !rest.len().is_multiple_of(8) {
-            return refused(libc::EINVAL);
+            return Err(Error::Invalid("access control list"));
         }
         let entries: Vec<Entry> = rest
             .chunks_exact(8)
@@ -54,7 +53,7 @@ impl Acl {
         if acl.is_valid() {
             Ok(Some(acl))
         } else {
-            refused(libc::EINVAL)
+            Err(Error::Invalid("access control list"))
         }
     }
 
@@ -91,7 +90,7 @@ impl Acl {
         out
     }
 
-    /// Whether it says no more than permission bits can.
+    /// Whether permission bits can express all of it.
     pub(crate) fn is_minimal(&self) -> bool {
         self.entries.len() == 3
     }
@@ -110,7 +109,7 @@ impl Acl {
         self.entry(tag)
     }
 
-    /// The permission bits that the list amounts to.
+    /// The permission bits that the list stands for.
     pub(crate) fn mode(&self) -> u32 {
         let mut copy = self.clone();
         let perm = |entry: Option<&mut Entry>| entry.map_or(0, |e| u32::from(e.perm));
@@ -120,7 +119,7 @@ impl Acl {
         user << 6 | group << 3 | other
     }
 
-    /// Follows a change of permission bits.
+    /// Applies a change of permission bits.
     pub(crate) fn set_mode(&mut self, mode: u32) {
         let set = |entry: Option<&mut Entry>, bits: u32| {
             if let Some(entry) = entry {

@@ -1,4 +1,4 @@
-//! What programs ask of a mount, and how long it takes.
+//! Counts the requests of programs, and how long they take.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use shale_store::Counter;
 
-/// Upper ends of the buckets into which the times of operations fall, in microseconds; there is
-/// one more for what takes longer.
+/// Upper bounds of the histogram of operation times, in microseconds. One more bucket holds longer
+/// ones.
 pub(crate) const BUCKETS: [u64; 14] = [
     10, 30, 100, 300, 1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000,
     10_000_000, 30_000_000,
@@ -65,18 +65,17 @@ operations! {
     CopyFileRange "copy_file_range",
 }
 
-/// Answers that mean that something does not work, counted by name.
+/// Errors that mean that something does not work, counted by name.
 pub(crate) const ERRORS: [(i32, &str); 5] = [
     (libc::EIO, "EIO"),
     (libc::ENOMEM, "ENOMEM"),
     (libc::ENOSPC, "ENOSPC"),
     (libc::EDQUOT, "EDQUOT"),
-    // Whatever is in neither list.
+    // Every errno in neither list.
     (0, "other"),
 ];
 
-/// Answers that programs get in the course of things: there is no such name, the caller may not,
-/// the request makes no sense.
+/// Errors that programs expect: a missing name, a missing permission, an invalid request.
 pub(crate) const REFUSALS: [(i32, &str); 20] = [
     (libc::EPERM, "EPERM"),
     (libc::ENOENT, "ENOENT"),
@@ -114,20 +113,20 @@ pub(crate) struct Counters {
     operations: Vec<Times>,
     errors: [Counter; ERRORS.len()],
     refusals: [Counter; REFUSALS.len()],
-    /// Bytes that programs have read.
+    /// Bytes that programs read.
     pub(crate) read: Counter,
-    /// Bytes that programs have written.
+    /// Bytes that programs wrote.
     pub(crate) written: Counter,
     pub(crate) settle: Settles,
     pub(crate) slowest: Slowest,
 }
 
-/// What came of settling.
+/// Results of settling.
 #[derive(Debug, Default)]
 pub(crate) struct Settles {
     /// Files that were settled.
     pub(crate) files: Counter,
-    /// Files that are as small already as settling would make them.
+    /// Files that are already as small as settling would make them.
     pub(crate) compact: Counter,
     /// Files that do not compress.
     pub(crate) incompressible: Counter,
@@ -159,17 +158,22 @@ impl Counters {
         self.begun.elapsed()
     }
 
+    /// Bytes that programs have read and written.
+    pub(crate) fn traffic(&self) -> u64 {
+        self.read.get() + self.written.get()
+    }
+
     pub(crate) fn times(&self, op: Op) -> &Times {
         &self.operations[op as usize]
     }
 
-    /// How often something did not work, by errno.
+    /// How often an operation failed, by errno.
     pub(crate) fn errors(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let counts = self.errors.iter().map(Counter::get);
         ERRORS.iter().map(|&(_, name)| name).zip(counts)
     }
 
-    /// How often programs were refused something, by errno.
+    /// How often an operation was refused, by errno.
     pub(crate) fn refusals(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let counts = self.refusals.iter().map(Counter::get);
         REFUSALS.iter().map(|&(_, name)| name).zip(counts)
@@ -183,7 +187,7 @@ impl Counters {
         }
     }
 
-    /// Notes the end of an operation.
+    /// Records the end of an operation.
     pub(crate) fn done(&self, op: Op, ino: u64, begun: Instant, errno: Option<i32>) {
         let time = begun.elapsed();
         let times = self.times(op);
@@ -202,7 +206,7 @@ impl Counters {
     }
 }
 
-/// An operation that took long.
+/// An operation that took a long time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slow {
     pub(crate) op: Op,
@@ -211,17 +215,17 @@ pub(crate) struct Slow {
     pub(crate) begun: Instant,
 }
 
-/// Operations that are remembered.
+/// Most operations in the table.
 const SLOWEST: usize = 16;
-/// How long they are.
+/// How long an operation stays in the table.
 const MEMORY: Duration = Duration::from_secs(60);
-/// Faster ones never are.
+/// Faster operations never enter the table.
 const SLOW: Duration = Duration::from_millis(1);
 
 /// The slowest operations of the last minute.
 #[derive(Debug, Default)]
 pub(crate) struct Slowest {
-    /// Nanoseconds that an operation must take to get into the full table.
+    /// Nanoseconds that an operation must take to enter the full table.
     threshold: AtomicU64,
     table: Mutex<Vec<Slow>>,
 }
@@ -232,7 +236,7 @@ impl Slowest {
         if slow.time < SLOW || nanos <= self.threshold.load(Ordering::Relaxed) {
             return;
         }
-        // Who counts must never wait; among many slow operations one may be missed.
+        // Counting must never wait. Among many slow operations, one may be missed.
         let Some(mut table) = self.table.try_lock() else {
             return;
         };

@@ -1,4 +1,4 @@
-//! Errors of the file system.
+//! Errors of the file system, and the errno that each of them is to a program.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,9 +9,48 @@ pub enum Error {
     /// The store failed or refused.
     #[error(transparent)]
     Store(#[from] shale_store::Error),
-    /// The operation is refused; the code is the errno to answer.
-    #[error("{}", io::Error::from_raw_os_error(*.0))]
-    Refused(i32),
+    /// The request makes no sense; it says which part of it.
+    #[error("invalid {0}")]
+    Invalid(&'static str),
+    /// The request is not supported.
+    #[error("not supported")]
+    NotSupported,
+    /// Only root, the owner, or the user who mounted may do this.
+    #[error("not permitted")]
+    NotPermitted,
+    /// A default access control list belongs to directories only.
+    #[error("only directories have default access control lists")]
+    AclOfFile,
+    /// There is no open file with this number.
+    #[error("no such open file")]
+    BadHandle,
+    /// It is a directory.
+    #[error("is a directory")]
+    IsDirectory,
+    /// There is no such attribute or report.
+    #[error("no such attribute")]
+    NoAttribute,
+    /// A name or the target of a link is too long.
+    #[error("name too long")]
+    NameTooLong,
+    /// A file cannot be that large.
+    #[error("file too large")]
+    TooLarge,
+    /// The device has no room for it.
+    #[error("no space left on the device of the store")]
+    NoSpace,
+    /// There is neither data nor a hole behind the offset.
+    #[error("offset beyond the end of the file")]
+    NothingBehind,
+    /// The file is being written.
+    #[error("the file is being written")]
+    BeingWritten,
+    /// A report of the same kind is being made.
+    #[error("another report is being made; try again")]
+    ReportBusy,
+    /// The operation panicked.
+    #[error("an internal error occurred; the log tells which")]
+    Panicked,
     /// The mount could not be made or ended.
     #[error("{action} {path}: {source}", path = path.display())]
     Mount {
@@ -25,23 +64,108 @@ pub enum Error {
 }
 
 impl Error {
-    /// The errno that tells an application about this error.
+    /// The errno that tells a program about this error.
     #[must_use]
     pub fn errno(&self) -> i32 {
         match self {
-            Self::Store(error) => error.errno(),
-            Self::Refused(errno) => *errno,
-            Self::Mount { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
+            Self::Store(error) => errno_of_store(error),
+            Self::Invalid(_) => libc::EINVAL,
+            Self::NotSupported => libc::EOPNOTSUPP,
+            Self::NotPermitted => libc::EPERM,
+            Self::AclOfFile => libc::EACCES,
+            Self::BadHandle => libc::EBADF,
+            Self::IsDirectory => libc::EISDIR,
+            Self::NoAttribute => libc::ENODATA,
+            Self::NameTooLong => libc::ENAMETOOLONG,
+            Self::TooLarge => libc::EFBIG,
+            Self::NoSpace => libc::ENOSPC,
+            Self::NothingBehind => libc::ENXIO,
+            Self::BeingWritten => libc::EBUSY,
+            Self::ReportBusy => libc::EAGAIN,
+            Self::Panicked => libc::EIO,
+            Self::Mount { source, .. } => errno_of_system(source),
         }
     }
 }
 
-impl From<shale_store::index::Error> for Error {
-    fn from(error: shale_store::index::Error) -> Self {
+/// Facts that operations go by.
+impl Error {
+    /// Whether the inode or name that the operation is about does not exist.
+    pub(crate) fn is_missing(&self) -> bool {
+        match self {
+            Self::Store(shale_store::Error::Index(error)) => {
+                matches!(error, shale_index::Error::NotFound)
+            }
+            Self::Store(shale_store::Error::NotFound { .. }) => true,
+            _ => false,
+        }
+    }
+
+    /// Whether a pack was collected between look-up and read.
+    pub(crate) fn is_pack_gone(&self) -> bool {
+        matches!(self, Self::Store(shale_store::Error::PackGone { .. }))
+    }
+}
+
+impl From<shale_index::Error> for Error {
+    fn from(error: shale_index::Error) -> Self {
         Self::Store(error.into())
     }
 }
 
-pub(crate) fn refused<T>(errno: i32) -> Result<T, Error> {
-    Err(Error::Refused(errno))
+fn errno_of_store(error: &shale_store::Error) -> i32 {
+    use shale_store::Error as E;
+    match error {
+        E::Io { source, .. } => errno_of_system(source),
+        E::Index(error) => errno_of_index(error),
+        E::WriteBehind(cause) => errno_of_store(cause),
+        E::Locked { .. } => libc::EBUSY,
+        E::NotFound { .. } => libc::ENOENT,
+        E::NotAFile { .. } | E::NoFrame { .. } => libc::EINVAL,
+        E::TooLarge => libc::EFBIG,
+        E::NoSpace => libc::ENOSPC,
+        E::QuotaExceeded => libc::EDQUOT,
+        E::ReadOnly => libc::EROFS,
+        E::Damaged { .. }
+        | E::Lost { .. }
+        | E::Codec(_)
+        | E::NotAStore { .. }
+        | E::UnknownFormat { .. }
+        | E::PackGone { .. }
+        | E::NotDurable
+        | E::Removed { .. }
+        | E::Poisoned => libc::EIO,
+    }
+}
+
+fn errno_of_index(error: &shale_index::Error) -> i32 {
+    use shale_index::Error as E;
+    match error {
+        E::Io { source, .. } => errno_of_system(source),
+        E::Corrupt { .. } | E::Format { .. } | E::Closed(_) | E::Fenced(_) | E::Stalled => {
+            libc::EIO
+        }
+        E::ReadOnly => libc::EROFS,
+        E::CannotFollow => libc::EOPNOTSUPP,
+        E::Conflict => libc::EAGAIN,
+        E::CommitTooLarge { .. } => libc::EFBIG,
+        E::KeyTooLong { .. } | E::NameTooLong => libc::ENAMETOOLONG,
+        E::ForeignLease | E::InvalidName | E::Loop => libc::EINVAL,
+        E::NotFound => libc::ENOENT,
+        E::Exists => libc::EEXIST,
+        E::NotDirectory => libc::ENOTDIR,
+        E::IsDirectory => libc::EISDIR,
+        E::NotEmpty => libc::ENOTEMPTY,
+        E::IsRoot | E::StillNamed => libc::EBUSY,
+        E::LinkToDirectory => libc::EPERM,
+        E::TooManyLinks => libc::EMLINK,
+        E::NoData => libc::ENODATA,
+        E::InvalidAttribute => libc::ERANGE,
+        E::TooLarge => libc::E2BIG,
+        E::AttributesFull => libc::ENOSPC,
+    }
+}
+
+fn errno_of_system(source: &io::Error) -> i32 {
+    source.raw_os_error().unwrap_or(libc::EIO)
 }

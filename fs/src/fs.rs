@@ -1,48 +1,48 @@
 //! A mounted file system, free of FUSE.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use shale_store::index::Namespace;
-use shale_store::index::schema::Time;
-use shale_store::{File, Seen, Store};
+use shale_index::schema::Inode;
+use shale_store::Store;
 
+use crate::Error;
 use crate::counters::Counters;
+use crate::layout::KnownLayouts;
 use crate::options::Synchronous;
-use crate::policy::{Defaults, Followed, Policies};
-use crate::understanding::Understanding;
-use crate::variables::Surveys;
-use crate::{Error, settler};
+use crate::policy::{MountDefaults, Policies};
+use crate::reports::VariableReports;
+use crate::settle_control::SettleControl;
 
 /// The file system of one store.
 #[derive(Debug)]
 pub struct Fs {
     pub(crate) store: Store,
     /// Inodes that lost their last name while the kernel may still refer to them.
+    // single-node: no other kernel refers to them.
     orphans: Mutex<HashSet<u64>>,
     /// Open handles that may write, by inode.
+    // single-node: a file that is not here has no writer.
     writers: Mutex<HashMap<u64, usize>>,
-    pub(crate) settling: settler::Control,
-    pub(crate) understanding: Understanding,
+    pub(crate) settling: SettleControl,
+    pub(crate) layouts: KnownLayouts,
     pub(crate) counters: Counters,
-    pub(crate) surveys: Surveys,
+    pub(crate) variable_reports: VariableReports,
     pub(crate) policies: Policies,
-    synchronous: Synchronous,
-    pub(crate) place: Place,
+    pub(crate) synchronous: Synchronous,
+    pub(crate) location: MountLocation,
 }
 
-/// What is mounted where, as it is shown.
+/// What is mounted where, for display.
 #[derive(Clone, Debug, Default)]
-pub struct Place {
+pub struct MountLocation {
     /// Directory of the store.
     pub store: String,
     /// Where it is mounted.
     pub mountpoint: String,
 }
 
-/// Who asks.
+/// Who makes a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Caller {
     /// Effective user.
@@ -53,92 +53,25 @@ pub struct Caller {
     pub pid: u32,
 }
 
-/// Attributes as `stat(2)` shows them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Attr {
-    /// Inode number.
-    pub ino: u64,
-    /// Type and permissions.
-    pub mode: u32,
-    /// Number of names.
-    pub nlink: u32,
-    /// Owner.
-    pub uid: u32,
-    /// Group.
-    pub gid: u32,
-    /// Device number.
-    pub rdev: u32,
-    /// Logical size.
-    pub size: u64,
-    /// Stored bytes in units of 512.
-    pub blocks: u64,
-    /// Preferred size of requests.
-    pub blksize: u32,
-    /// Last access.
-    pub atime: Time,
-    /// Last change of contents.
-    pub mtime: Time,
-    /// Last change of the inode.
-    pub ctime: Time,
-    /// Creation.
-    pub btime: Time,
-}
-
-/// An open regular file.
-#[derive(Debug)]
-pub struct Handle {
-    pub(crate) file: Arc<File>,
-    /// The last failure of writing behind that this handle has reported.
-    seen: AtomicU64,
-    /// It may write.
-    pub(crate) writes: bool,
-    pub(crate) policy: Followed,
-}
-
-impl Handle {
-    pub(crate) fn new(file: Arc<File>, writes: bool) -> Self {
-        let seen = AtomicU64::new(file.failure().seq);
-        Self {
-            file,
-            seen,
-            writes,
-            policy: Followed::default(),
-        }
-    }
-
-    pub(crate) fn ino(&self) -> u64 {
-        self.file.ino()
-    }
-
-    /// Reports a failure of writing behind, each one once.
-    pub(crate) fn report(&self) -> Result<(), Error> {
-        let failure = self.file.failure();
-        if self.seen.swap(failure.seq, Ordering::SeqCst) < failure.seq {
-            return Err(Error::Refused(failure.errno));
-        }
-        Ok(())
-    }
-}
-
 impl Fs {
     /// A file system over a store; `defaults` hold where no policy is set.
     #[must_use]
-    pub fn new(store: Store, defaults: Defaults) -> Self {
+    pub fn new(store: Store, defaults: MountDefaults) -> Self {
         Self {
             store,
             policies: Policies::new(defaults),
             orphans: Mutex::default(),
             writers: Mutex::default(),
-            settling: settler::Control::default(),
-            understanding: Understanding::default(),
+            settling: SettleControl::default(),
+            layouts: KnownLayouts::default(),
             counters: Counters::default(),
-            surveys: Surveys::default(),
+            variable_reports: VariableReports::default(),
             synchronous: Synchronous::default(),
-            place: Place::default(),
+            location: MountLocation::default(),
         }
     }
 
-    /// The same file system, in which so much is durable when it returns.
+    /// The same file system, in which changes of this kind are durable when they return.
     #[must_use]
     pub fn with_durable(self, synchronous: Synchronous) -> Self {
         Self {
@@ -147,32 +80,10 @@ impl Fs {
         }
     }
 
-    /// The same file system, which knows where it is.
+    /// The same file system, which knows where it is mounted.
     #[must_use]
-    pub fn with_place(self, place: Place) -> Self {
-        Self { place, ..self }
-    }
-
-    /// Whether a change of this kind has to be durable when it returns.
-    pub(crate) fn is_synchronous(&self, change: Synchronous) -> bool {
-        self.synchronous >= change
-    }
-
-    /// Names have changed.
-    pub(crate) fn names_changed(&self) -> Result<(), Error> {
-        self.changed(Synchronous::Names)
-    }
-
-    /// Attributes have changed.
-    pub(crate) fn attributes_changed(&self) -> Result<(), Error> {
-        self.changed(Synchronous::Everything)
-    }
-
-    fn changed(&self, what: Synchronous) -> Result<(), Error> {
-        if self.is_synchronous(what) {
-            self.store.sync_metadata()?;
-        }
-        Ok(())
+    pub fn with_location(self, location: MountLocation) -> Self {
+        Self { location, ..self }
     }
 
     /// Notes that a file was opened for writing.
@@ -180,7 +91,7 @@ impl Fs {
         *self.writers.lock().entry(ino).or_default() += 1;
     }
 
-    /// Notes that a handle that may write has gone.
+    /// Notes that a handle that may write was closed.
     pub(crate) fn end_writer(&self, ino: u64) {
         let mut writers = self.writers.lock();
         if let Some(count) = writers.get_mut(&ino) {
@@ -188,7 +99,7 @@ impl Fs {
             if *count == 0 {
                 writers.remove(&ino);
                 self.store.forget_asked(ino);
-                self.end_following(ino);
+                self.layouts.forget(ino);
             }
         }
     }
@@ -209,31 +120,14 @@ impl Fs {
         &self.store
     }
 
-    pub(crate) fn namespace(&self) -> &Namespace {
-        self.store.namespace()
+    /// An inode with everything that has been written to it.
+    pub(crate) fn inode(&self, ino: u64) -> Result<Inode, Error> {
+        Ok(self.store.stat(ino)?.inode)
     }
 
-    pub(crate) fn attr(&self, seen: impl Into<Seen>) -> Attr {
-        let Seen { inode, unwritten } = seen.into();
-        Attr {
-            ino: inode.ino,
-            mode: inode.mode,
-            nlink: inode.nlink,
-            uid: inode.uid,
-            gid: inode.gid,
-            rdev: inode.rdev,
-            size: inode.size,
-            blocks: (inode.stored + unwritten).div_ceil(512),
-            blksize: if inode.is_file() {
-                1 << inode.chunk_shift
-            } else {
-                4096
-            },
-            atime: inode.atime,
-            mtime: inode.mtime,
-            ctime: inode.ctime,
-            btime: inode.btime,
-        }
+    /// Where an inode is in the mount, for logs.
+    pub(crate) fn path(&self, ino: u64) -> String {
+        self.store.path_of(ino)
     }
 
     /// Remembers an inode without a name until the kernel lets go of it.
@@ -241,7 +135,7 @@ impl Fs {
         self.orphans.lock().insert(ino);
     }
 
-    /// The kernel does not refer to an inode any more.
+    /// The kernel no longer refers to an inode.
     pub fn forget(&self, ino: u64) {
         if self.orphans.lock().remove(&ino) {
             self.store.release_orphan(ino);

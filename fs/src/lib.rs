@@ -1,50 +1,46 @@
 //! POSIX semantics over a store, and the FUSE wire.
 //!
 //! ```text
-//! mount      a mount and its end
-//! fuse       FUSE requests to operations: decode, call, reply
-//! gate       asks for room before the kernel's cache accepts more
+//! fuse/      FUSE requests to operations: decode, call, reply; a mount and its end
 //! ops/       one file for each operation, free of FUSE
-//! policy     what is asked of directories and files, and what holds for them
-//! settler    the background pass
+//! policy/    policies of directories and files
+//! layout/    layouts of files, as far as the store needs them
+//! settle/    the thread of the background pass
+//! control/   virtual attributes: reports and requests
+//! reports/   what is told about files, as text and as JSON
+//! stats/     the statistics of a mount, and the forms in which they are shown
+//! options/   options of a mount
 //! ```
 
 mod acl;
-mod changes;
+mod attr;
+mod control;
 mod counters;
-pub mod damage;
-mod dirty_limit;
+mod durability;
 mod error;
-#[cfg(test)]
-mod fixture;
-pub mod foresight;
 mod fs;
 mod fuse;
-mod gate;
-mod handles;
-pub mod live;
-pub mod metrics;
-mod mount;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
+mod handle;
+pub mod layout;
 mod ops;
 pub mod options;
 pub mod policy;
-#[cfg(any(test, fuzzing))]
-pub mod promises;
-mod regions;
-mod settler;
-pub mod state;
-mod syncers;
-mod understanding;
-mod unmount;
-mod variables;
+mod privileges;
+pub mod reports;
+mod settle;
+mod settle_control;
+pub mod stats;
+#[cfg(test)]
+mod testing;
 
+pub use attr::Attr;
+pub use durability::Finish;
 pub use error::Error;
-pub use fs::{Attr, Caller, Fs, Handle, Place};
-pub use mount::{Mounted, mount};
-pub use ops::lseek::Whence;
-pub use ops::readdir::Listed;
+pub use fs::{Caller, Fs, MountLocation};
+pub use fuse::{Mounted, Unmounter, mount};
+pub use handle::{Access, Handle};
 pub use ops::setattr::SetAttr;
-pub use ops::write::WriteSource;
-pub use options::MountOptions;
-pub use settler::Settling;
-pub use unmount::Unmounter;
+pub use ops::write::{WriteCall, WriteSource};
+pub use options::{MountOptions, Settling};

@@ -1,7 +1,7 @@
 //! Measures the embedded engine: `measure_engine <directory> <files> [fill|kill|open|read]`.
 //!
 //! `fill` loads three keys a file and closes, `kill` does and dies without closing, `open` opens
-//! and reads, `read` is `open` with a longer look at memory, `lose` removes the view first.
+//! and reads, `read` is `open` with a longer look at memory, `lose` removes the base first.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -7,13 +7,80 @@
 //!     kind 2, tiles:   pack, at, frame_len, directory_len, body, raw_len, skip
 //! ```
 
-use crate::wire::{Reader, put_varint};
+use std::path::{Path, PathBuf};
+
+use crate::encoding::{Reader, put_varint};
+
+/// The directory of all packs, relative to the store.
+pub const PACKS_DIR: &str = "packs";
+
+/// Bits of a pack's id that number the packs of one session.
+const NUMBER_BITS: u32 = 24;
+
+/// A pack: the session that wrote it and a number within that session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PackId(pub u64);
+
+impl PackId {
+    /// A pack of a session.
+    #[must_use]
+    pub fn new(session: u64, number: u64) -> Self {
+        Self(session << NUMBER_BITS | number)
+    }
+
+    /// The session that wrote it.
+    #[must_use]
+    pub fn session(self) -> u64 {
+        self.0 >> NUMBER_BITS
+    }
+
+    /// The directory of a session's packs, relative to the store.
+    #[must_use]
+    pub fn session_dir(session: u64) -> PathBuf {
+        Path::new(PACKS_DIR).join(format!("s{session:08x}"))
+    }
+
+    /// Its file, relative to the store.
+    #[must_use]
+    pub fn path(self) -> PathBuf {
+        let number = self.0 & ((1 << NUMBER_BITS) - 1);
+        Self::session_dir(self.session()).join(format!("{number:06x}.pack"))
+    }
+
+    /// The session in the name that [`PackId::session_dir`] made.
+    #[must_use]
+    pub fn session_of(dir: &Path) -> Option<u64> {
+        u64::from_str_radix(dir.to_str()?.strip_prefix('s')?, 16).ok()
+    }
+
+    /// The pack of a session whose file has this name.
+    #[must_use]
+    pub fn parse(session: u64, file: &Path) -> Option<Self> {
+        let number = u64::from_str_radix(file.to_str()?.strip_suffix(".pack")?, 16).ok()?;
+        (number >> NUMBER_BITS == 0).then(|| Self::new(session, number))
+    }
+}
+
+impl std::fmt::LowerHex for PackId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::LowerHex::fmt(&self.0, f)
+    }
+}
+
+/// Where a frame begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FrameAt {
+    /// The pack.
+    pub pack: PackId,
+    /// The offset in the pack.
+    pub at: u64,
+}
 
 /// A part of a frame in a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FramePart {
     /// The pack.
-    pub pack: u64,
+    pub pack: PackId,
     /// Where the frame begins in the pack.
     pub at: u64,
     /// Length of the whole frame as stored.
@@ -25,6 +92,15 @@ pub struct FramePart {
 }
 
 impl FramePart {
+    /// Where the frame begins.
+    #[must_use]
+    pub fn frame_at(&self) -> FrameAt {
+        FrameAt {
+            pack: self.pack,
+            at: self.at,
+        }
+    }
+
     /// Stored bytes that `len` decoded bytes of this part account for. Additive: the shares of
     /// the pieces of a frame sum up to its stored length, however it is cut.
     #[must_use]
@@ -48,7 +124,7 @@ fn share(stored: u64, raw_len: u64, skip: u64, len: u64) -> u64 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TilePart {
     /// The pack.
-    pub pack: u64,
+    pub pack: PackId,
     /// Where the frame of the directory begins in the pack.
     pub at: u64,
     /// Length of the directory's frame as stored.
@@ -68,6 +144,15 @@ impl TilePart {
     #[must_use]
     pub fn stored(&self) -> u64 {
         self.body.saturating_add(u64::from(self.frame_len))
+    }
+
+    /// Where the frame of the directory begins.
+    #[must_use]
+    pub fn frame_at(&self) -> FrameAt {
+        FrameAt {
+            pack: self.pack,
+            at: self.at,
+        }
     }
 
     /// The frame of the directory.
@@ -97,17 +182,17 @@ pub enum Place {
 impl Place {
     /// The pack that holds it; `None` for a hole.
     #[must_use]
-    pub fn pack(&self) -> Option<u64> {
-        self.origin().map(|(pack, _)| pack)
+    pub fn pack(&self) -> Option<PackId> {
+        self.origin().map(|frame| frame.pack)
     }
 
-    /// The pack, and where in it the frame or the directory of tiles begins.
+    /// Where the frame or the directory of tiles begins.
     #[must_use]
-    pub fn origin(&self) -> Option<(u64, u64)> {
+    pub fn origin(&self) -> Option<FrameAt> {
         match self {
             Self::Hole => None,
-            Self::Frame(part) => Some((part.pack, part.at)),
-            Self::Tiles(part) => Some((part.pack, part.at)),
+            Self::Frame(part) => Some(part.frame_at()),
+            Self::Tiles(part) => Some(part.frame_at()),
         }
     }
 }
@@ -195,14 +280,14 @@ impl Extent {
         match &self.place {
             Place::Hole => {}
             Place::Frame(part) => {
-                put_varint(out, part.pack);
+                put_varint(out, part.pack.0);
                 put_varint(out, part.at);
                 put_varint(out, u64::from(part.frame_len));
                 put_varint(out, u64::from(part.raw_len));
                 put_varint(out, u64::from(part.skip));
             }
             Place::Tiles(part) => {
-                put_varint(out, part.pack);
+                put_varint(out, part.pack.0);
                 put_varint(out, part.at);
                 put_varint(out, u64::from(part.frame_len));
                 put_varint(out, u64::from(part.directory_len));
@@ -225,7 +310,7 @@ impl Extent {
             HOLE => Place::Hole,
             FRAME => {
                 let part = FramePart {
-                    pack: reader.varint()?,
+                    pack: PackId(reader.varint()?),
                     at: reader.varint()?,
                     frame_len: reader.varint32()?,
                     raw_len: reader.varint32()?,
@@ -236,7 +321,7 @@ impl Extent {
             }
             TILES => {
                 let part = TilePart {
-                    pack: reader.varint()?,
+                    pack: PackId(reader.varint()?),
                     at: reader.varint()?,
                     frame_len: reader.varint32()?,
                     directory_len: reader.varint32()?,
@@ -408,7 +493,7 @@ mod tests {
 
     fn frame(offset: u64, len: u64, at: u64) -> Extent {
         let part = FramePart {
-            pack: 1,
+            pack: PackId(1),
             at,
             frame_len: 1000,
             raw_len: 4096,
@@ -419,6 +504,17 @@ mod tests {
             len,
             place: Place::Frame(part),
         }
+    }
+
+    #[test]
+    fn a_path_leads_back_to_its_pack() {
+        let pack = PackId::new(0x1234, 0x56);
+        let path = pack.path();
+        assert_eq!(path, Path::new("packs/s00001234/000056.pack"));
+        let session = PackId::session_of(Path::new("s00001234")).unwrap();
+        assert_eq!(PackId::parse(session, Path::new("000056.pack")), Some(pack));
+        assert_eq!(PackId::parse(session, Path::new("1000000.pack")), None);
+        assert_eq!(PackId::session_of(Path::new("catalog")), None);
     }
 
     #[test]

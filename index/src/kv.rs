@@ -142,9 +142,35 @@ pub enum Outcome {
     Committed(Version),
     /// A compare did not hold; nothing happened.
     Conflict,
-    /// Nobody knows (a time-out of a remote engine): it happened or will never happen.
+    /// Unknown (a time-out of a remote engine): it happened, or it never will.
     Unknown,
 }
+
+/// What became of one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The key.
+    pub key: Vec<u8>,
+    /// Its value from this commit on; `None` when it was removed.
+    pub value: Option<Versioned>,
+    /// Whether it goes away with the lease of the engine.
+    pub leased: bool,
+}
+
+/// A committed transaction: each key once, in order, ranges expanded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Commit {
+    /// Its number.
+    pub version: Version,
+    /// What it changed.
+    pub changes: Vec<Change>,
+}
+
+/// Receives every commit of an engine.
+pub type Follower = Box<dyn Fn(&Commit) + Send + Sync>;
+
+/// Receives the keys of a dump.
+pub type Visitor<'a> = dyn FnMut(&[u8], &Versioned) -> Result<(), Error> + 'a;
 
 /// An index engine.
 pub trait Kv: Send + Sync + std::fmt::Debug {
@@ -157,8 +183,8 @@ pub trait Kv: Send + Sync + std::fmt::Debug {
     /// Executes a transaction.
     ///
     /// # Errors
-    /// When the engine cannot write (for example `ENOSPC`); then nothing happened and the same
-    /// transaction may be tried again.
+    /// When the engine cannot write (for example on a full device). Then nothing happened, and the
+    /// same transaction may be tried again.
     fn commit(&self, txn: &Txn) -> Result<Outcome, Error>;
 
     /// Returns once every commit up to `version` is durable. Concurrent calls share the work.
@@ -183,8 +209,27 @@ pub trait Kv: Send + Sync + std::fmt::Debug {
     /// As [`Kv::sync`].
     fn close(&self) -> Result<(), Error>;
 
-    /// Nobody has wanted anything for a while: memory that was not used lately may go.
+    /// The process has been idle for a while: the engine may release memory that was not used
+    /// recently.
     fn rest(&self) {}
+
+    /// Visits all live keys, in order, without stopping commits: a key that changes meanwhile is
+    /// shown as it was at some time during the visit.
+    ///
+    /// # Errors
+    /// The first that `visit` returns, or as [`Kv::get_many`].
+    fn dump(&self, visit: &mut Visitor<'_>) -> Result<(), Error>;
+
+    /// Calls `follower` with every commit from now on, in order, while no other commit can
+    /// happen. It must be quick and must not use the engine.
+    ///
+    /// # Errors
+    /// [`Error::CannotFollow`] unless the engine does all commits itself, as only the embedded
+    /// one does.
+    fn follow(&self, follower: Follower) -> Result<(), Error> {
+        drop(follower);
+        Err(Error::CannotFollow)
+    }
 
     /// One key.
     ///
@@ -213,8 +258,7 @@ pub trait Kv: Send + Sync + std::fmt::Debug {
 }
 
 /// The first key after every key that begins with `prefix`.
-#[must_use]
-pub fn prefix_end(prefix: &[u8]) -> Vec<u8> {
+pub(crate) fn prefix_end(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     while let Some(last) = end.pop() {
         if last < u8::MAX {

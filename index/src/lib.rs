@@ -7,23 +7,26 @@
 //!    |
 //! kv          mini-transactions
 //!    |
-//! engine      journal + snapshots (the truth), sled (a view of it)
+//! engine      journal + snapshots (the truth), sled (the base: a copy of it)
 //! ```
 
+pub mod encoding;
 pub mod engine;
 mod error;
 pub mod extent;
+#[cfg(any(test, fuzzing))]
+pub mod fuzzing;
 pub mod kv;
 mod namespace;
-#[cfg(any(test, fuzzing))]
-pub mod promises;
+mod primitives;
 pub mod schema;
-mod sync;
-pub mod wire;
+#[cfg(feature = "shuttle")]
+pub mod testing;
 
 pub use error::Error;
 pub use kv::Kv;
 pub use namespace::{
     AttrChange, DataCommit, DirEntry, MapChange, NAME_MAX, Namespace, NewNode, ROOT, Removed,
-    RenameMode, Xattr, XattrMode, commit_records,
+    RenameMode, Renamed, Xattr, XattrMode,
 };
+pub use schema::Ino;

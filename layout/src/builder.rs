@@ -1,44 +1,57 @@
-//! Makes sorted, disjoint extents of whatever a parser found.
+//! Collects what a parser finds as sorted, disjoint extents.
 
+use crate::error::Error;
 use crate::extent::{Content, LayoutExtent};
-use crate::reader::{GROWTH, Reader};
-use crate::{Error, Variable};
+use crate::format::Format;
+use crate::reader::{BudgetedReader, GROWTH};
+use crate::variable::Variable;
 
-/// What is counted for an extent.
+/// Memory charged for an extent.
 const EXTENT_COST: usize = GROWTH * size_of::<LayoutExtent>();
 
-/// Collects variables and extents, in any order and without trust.
-pub(crate) struct Builder {
-    pub(crate) variables: Vec<Variable>,
-    pub(crate) extents: Vec<LayoutExtent>,
-    /// Extents are cut here.
-    end: u64,
-    /// Whether one was.
-    pub(crate) cut: bool,
-    /// Extents at the last tidying.
-    tidy: usize,
+/// What a parser reports besides variables and extents.
+pub(crate) struct ParseOutcome {
+    pub(crate) format: Option<Format>,
+    /// What it left out, if anything.
+    pub(crate) problem: Option<Error>,
+    /// Whether the result depends on the length of the file.
+    pub(crate) follows_len: bool,
+    /// Whether the file says that a writer has it open.
+    pub(crate) marked_open: bool,
 }
 
-impl Builder {
+/// Collects variables and extents, in any order, trusting none of them.
+pub(crate) struct LayoutBuilder {
+    pub(crate) variables: Vec<Variable>,
+    pub(crate) extents: Vec<LayoutExtent>,
+    /// Extents end here at the latest.
+    end: u64,
+    /// Whether one was truncated.
+    pub(crate) truncated: bool,
+    /// Number of extents after the last [`LayoutBuilder::normalise`].
+    normalised: usize,
+}
+
+impl LayoutBuilder {
     pub(crate) fn new(end: u64) -> Self {
         Self {
             variables: Vec::new(),
             extents: Vec::new(),
             end: end.min(i64::MAX as u64),
-            cut: false,
-            tidy: 0,
+            truncated: false,
+            normalised: 0,
         }
     }
 
-    /// Where extents are cut.
+    /// Where extents end at the latest.
     pub(crate) fn end(&self) -> u64 {
         self.end
     }
 
-    /// Adds a variable and says where it is in the list.
+    /// Adds a variable; returns its place in the list.
     pub(crate) fn variable(
         &mut self,
-        reader: &mut Reader<'_>,
+        reader: &mut BudgetedReader<'_>,
         variable: Variable,
     ) -> Result<u32, Error> {
         reader.charge(variable.cost())?;
@@ -50,16 +63,16 @@ impl Builder {
         Ok(number)
     }
 
-    /// Adds an extent. What lies outside the file is cut off.
+    /// Adds an extent, truncated to the file.
     pub(crate) fn place(
         &mut self,
-        reader: &mut Reader<'_>,
+        reader: &mut BudgetedReader<'_>,
         mut extent: LayoutExtent,
     ) -> Result<(), Error> {
         let room = self.end.saturating_sub(extent.offset);
         if extent.len > room {
             extent.len = room;
-            self.cut = true;
+            self.truncated = true;
         }
         if extent.len == 0 {
             return Ok(());
@@ -72,13 +85,13 @@ impl Builder {
         }
         let cost = cost(&extent);
         if reader.charge(cost).is_err() {
-            // Chunks listed in another order than they lie in may still melt together.
+            // Chunks that are not listed in file order may still merge.
             reader.release(cost);
             let before = self.extents.len();
-            if before >= self.tidy.saturating_mul(2) {
-                self.tidy();
+            if before >= self.normalised.saturating_mul(2) {
+                self.normalise();
                 reader.release((before - self.extents.len()) * EXTENT_COST);
-                self.tidy = self.extents.len();
+                self.normalised = self.extents.len();
             }
             reader.charge(cost)?;
         }
@@ -86,8 +99,8 @@ impl Builder {
         Ok(())
     }
 
-    /// Sorts, drops whatever overlaps an extent before it, melts what fits together.
-    pub(crate) fn tidy(&mut self) {
+    /// Sorts the extents, drops those that overlap an earlier one, and merges neighbours.
+    pub(crate) fn normalise(&mut self) {
         self.extents.sort_unstable_by_key(key);
         let mut kept: usize = 0;
         for at in 0..self.extents.len() {
@@ -112,9 +125,9 @@ impl Builder {
         self.extents.truncate(kept);
     }
 
-    /// Gives back what was taken in advance.
+    /// Normalises the extents and releases spare memory.
     pub(crate) fn finish(&mut self) {
-        self.tidy();
+        self.normalise();
         self.extents.shrink_to_fit();
         self.variables.shrink_to_fit();
     }
@@ -124,8 +137,8 @@ fn cost(extent: &LayoutExtent) -> usize {
     EXTENT_COST + extent.fields_memory()
 }
 
-/// Order of extents: by place, then by variable, so that what is dropped does not depend on the
-/// order in which extents were found.
+/// Order of extents: by place, then by variable, so that which extents are dropped does not
+/// depend on the order in which they were found.
 fn key(extent: &LayoutExtent) -> (u64, u32, u64, u64) {
     let (variable, number) = match &extent.content {
         Content::Array { variable } => (*variable, 0),
@@ -174,7 +187,7 @@ fn follows(extent: &LayoutExtent, next: &LayoutExtent) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Budget;
+    use crate::ParseBudget;
     use crate::extent::Coding;
 
     fn array(offset: u64, len: u64, variable: u32) -> LayoutExtent {
@@ -210,8 +223,8 @@ mod tests {
 
     fn built(end: u64, extents: impl Iterator<Item = LayoutExtent>) -> Vec<LayoutExtent> {
         let nothing: &[u8] = &[];
-        let mut reader = Reader::new(&nothing, Budget::default());
-        let mut builder = Builder::new(end);
+        let mut reader = BudgetedReader::new(&nothing, ParseBudget::default());
+        let mut builder = LayoutBuilder::new(end);
         for extent in extents {
             builder.place(&mut reader, extent).unwrap();
         }
@@ -247,7 +260,7 @@ mod tests {
         let extents = [chunk(30, 7), chunk(0, 4), chunk(10, 5), chunk(20, 9)];
         let kept = [run(0, 20, 4), run(20, 10, 9), run(30, 10, 7)];
         assert_eq!(built(100, extents.into_iter()), kept);
-        // Numbers of compressed chunks do not matter to anyone.
+        // Numbers of compressed chunks do not matter.
         let extents = [filtered(50, 7), filtered(0, 50), filtered(60, 1)];
         assert_eq!(
             built(100, extents.into_iter()),

@@ -1,10 +1,11 @@
-//! A layout as text for people.
+//! Describes a layout as text.
 
 use std::fmt::Write as _;
 
 use crate::extent::Content;
+use crate::layout::Layout;
+use crate::variable::Variable;
 use crate::variable::dimensions;
-use crate::{Layout, Variable};
 
 /// A table of the variables, and how much of the file is understood.
 #[must_use]
@@ -59,7 +60,7 @@ fn bytes(count: u64) -> String {
     }
 }
 
-/// How much of a variable is in the file, and where that begins.
+/// How many bytes of a variable are in the file, and where they begin.
 #[derive(Clone, Default)]
 struct Place {
     first: Option<u64>,
@@ -110,7 +111,7 @@ fn stored(variable: &Variable, place: &Place) -> String {
     text
 }
 
-/// Names come from the file: nothing in them may reach a terminal as a command.
+/// Names come from the file: control characters must not reach a terminal.
 fn visible(name: &str) -> String {
     name.chars()
         .map(|letter| if letter.is_control() { '?' } else { letter })
@@ -141,11 +142,11 @@ fn table(text: &mut String, rows: &[[String; 6]]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Options, parse};
+    use crate::{ParseOptions, parse};
 
     #[test]
     fn what_is_not_understood_is_one_line() {
-        let text = describe(&parse(&b"some words".to_vec(), &Options::default()));
+        let text = describe(&parse(&b"some words".to_vec(), &ParseOptions::default()));
         assert_eq!(text, "a format that is not understood, 10 bytes\n");
     }
 }

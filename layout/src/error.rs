@@ -1,4 +1,4 @@
-//! Why a layout is missing or incomplete, with the facts.
+//! Why a layout is missing or incomplete.
 
 use serde::{Serialize, Serializer};
 
@@ -6,7 +6,7 @@ use serde::{Serialize, Serializer};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The file does not begin like any format known here.
+    /// The file does not begin like any known format.
     #[error("not a format that is understood")]
     NotRecognised,
     /// The source refused a read.
@@ -45,7 +45,7 @@ pub enum Error {
         /// What it holds.
         found: u64,
     },
-    /// A part of the format that is not read here.
+    /// A part of the format that the parser does not read.
     #[error("{what} {found} is not understood")]
     Unsupported {
         /// Which part.
@@ -71,13 +71,13 @@ pub enum Error {
         /// The budget.
         limit: usize,
     },
-    /// A parser failed in a way it should not have.
+    /// A parser has a bug.
     #[error("the parser panicked")]
     Panicked,
 }
 
 impl Error {
-    /// Whether a longer file might not have it.
+    /// Whether the error may go away when the file grows.
     pub(crate) fn is_about_len(&self) -> bool {
         matches!(self, Self::OutOfFile { .. })
     }

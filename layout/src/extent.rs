@@ -44,7 +44,7 @@ pub enum Content {
         /// Which variable.
         variable: u32,
         /// Number of the first chunk, in row-major order over the grid of chunks; the others
-        /// are numbered on from it.
+        /// follow it.
         first: u64,
         /// Bytes of a chunk.
         chunk_len: u64,
@@ -56,18 +56,18 @@ pub enum Content {
         /// What the filters made of it.
         coding: Coding,
     },
-    /// Records: the slabs of several variables take turns.
+    /// Records: the slabs of several variables, interleaved.
     Records {
         /// Bytes from a record to the next.
         stride: u64,
         /// Where the slabs lie in each record; sorted, disjoint.
-        fields: Box<[Field]>,
+        fields: Box<[RecordField]>,
     },
 }
 
 /// The slab of one variable in each record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Field {
+pub struct RecordField {
     /// First byte, from the start of the record.
     pub offset: u64,
     /// Number of bytes.
@@ -80,7 +80,7 @@ pub struct Field {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Coding {
-    /// Nothing: elements lie as they are.
+    /// Nothing: the elements are plain.
     Plain,
     /// They were rearranged, not compressed.
     Rearranged,

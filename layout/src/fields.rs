@@ -1,8 +1,8 @@
 //! Little-endian fields of a structure in memory.
 
-use crate::Error;
+use crate::error::Error;
 
-/// Walks over a structure field by field; never past its end.
+/// Reads a structure field by field, never past its end.
 pub(crate) struct Fields<'a> {
     what: &'static str,
     all: &'a [u8],
@@ -28,12 +28,12 @@ impl<'a> Fields<'a> {
         Ok(now)
     }
 
-    /// Passes over `len` bytes.
+    /// Skips `len` bytes.
     pub(crate) fn skip(&mut self, len: usize) -> Result<(), Error> {
         self.take(len).map(drop)
     }
 
-    /// What is left.
+    /// The remaining bytes.
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest
     }
@@ -71,7 +71,7 @@ impl<'a> Fields<'a> {
         Ok(self.uint(4)? as u32)
     }
 
-    /// Demands these bytes.
+    /// Fails unless the next bytes are these.
     pub(crate) fn expect(&mut self, signature: &[u8]) -> Result<(), Error> {
         let found = self.take(signature.len())?;
         if found != signature {

@@ -1,4 +1,4 @@
-//! Which format a file has.
+//! Detects the format of a file.
 
 use serde::Serialize;
 
@@ -25,7 +25,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// The name for people.
+    /// The name for users.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -43,14 +43,13 @@ impl Format {
 /// What an HDF5 superblock begins with.
 pub(crate) const HDF5_SIGNATURE: &[u8; 8] = b"\x89HDF\r\n\x1a\n";
 
-/// Where an HDF5 superblock is looked for: at the start, and behind user blocks up to this one.
+/// An HDF5 superblock is at the start, or behind a user block of at most this length.
 pub(crate) const MAX_USER_BLOCK: u64 = 64 << 10;
 
 /// The format of a file that begins with `head`. 16 bytes decide, except for HDF5 behind a user
 /// block of 512 bytes times a power of two, which is found as far as `head` reaches. NetCDF-4 is
-/// not told from HDF5 here.
-#[must_use]
-pub fn detect(head: &[u8]) -> Option<Format> {
+/// not distinguished from HDF5 here.
+pub(crate) fn detect(head: &[u8]) -> Option<Format> {
     match head {
         [b'C', b'D', b'F', 1, ..] => return Some(Format::Cdf1),
         [b'C', b'D', b'F', 2, ..] => return Some(Format::Cdf2),

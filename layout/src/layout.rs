@@ -4,13 +4,15 @@ use std::ops::Range;
 
 use serde::Serialize;
 
+use crate::error::Error;
 use crate::extent::{Content, LayoutExtent};
+use crate::format::Format;
 use crate::ranges::Ranges;
-use crate::{Error, Format, Variable};
+use crate::variable::Variable;
 
 /// What the bytes of a file mean.
 ///
-/// Whatever no extent covers is opaque. The layout is advice: bytes that mean something else
+/// Bytes that no extent covers are opaque. The layout is advice: bytes that mean something else
 /// are still bytes, and nothing that stores or returns them may depend on it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Layout {
@@ -56,20 +58,20 @@ impl Layout {
         &self.extents
     }
 
-    /// The bytes that the parser looked at.
+    /// The bytes that the parser read.
     #[must_use]
     pub fn parsed(&self) -> &Ranges {
         &self.parsed
     }
 
-    /// Why there is no layout, or not all of it. The extents found before that are good.
+    /// Why there is no layout, or only a part of it. Extents found before the problem are good.
     #[must_use]
     pub fn problem(&self) -> Option<&Error> {
         self.problem.as_ref()
     }
 
     /// Whether the file itself says that a writer has it open, as HDF5 does from version 2 of
-    /// its superblock on: what it holds then need not be consistent.
+    /// its superblock on: its contents may then be inconsistent.
     #[must_use]
     pub fn is_marked_open(&self) -> bool {
         self.marked_open
@@ -82,7 +84,7 @@ impl Layout {
         self.parsed.touches(range) || (self.follows_len && len != self.file_len)
     }
 
-    /// Memory that the layout takes, roughly; for whoever keeps many.
+    /// Approximate memory that the layout takes, for caches.
     #[must_use]
     pub fn memory(&self) -> usize {
         let variables: usize = self.variables.iter().map(Variable::memory).sum();
@@ -111,30 +113,32 @@ impl Layout {
 
     /// The blocks that `variable` consists of, in the order of the file; those that went
     /// through filters are not among them.
-    pub fn blocks(&self, variable: u32) -> impl Iterator<Item = Block> + '_ {
+    pub fn blocks(&self, variable: u32) -> impl Iterator<Item = VariableBlock> + '_ {
         self.extents
             .iter()
             .flat_map(move |extent| self.blocks_of(extent, variable))
     }
 
-    fn blocks_of(&self, extent: &LayoutExtent, variable: u32) -> Blocks<'_> {
+    fn blocks_of(&self, extent: &LayoutExtent, variable: u32) -> VariableBlocks<'_> {
         let known = self.variable(variable);
-        let nothing = Blocks::One(None);
+        let nothing = VariableBlocks::One(None);
         let Some(known) = known else { return nothing };
         match &extent.content {
-            Content::Array { variable: held } if *held == variable => Blocks::One(Some(Block {
-                offset: extent.offset,
-                len: extent.len,
-                slabs: 1,
-                stride: extent.len,
-                origin: vec![0; known.shape.len()],
-                shape: known.shape.clone(),
-            })),
+            Content::Array { variable: held } if *held == variable => {
+                VariableBlocks::One(Some(VariableBlock {
+                    offset: extent.offset,
+                    len: extent.len,
+                    slabs: 1,
+                    stride: extent.len,
+                    origin: vec![0; known.shape.len()],
+                    shape: known.shape.clone(),
+                }))
+            }
             Content::Chunks {
                 variable: held,
                 first,
                 chunk_len,
-            } if *held == variable => Blocks::Chunks {
+            } if *held == variable => VariableBlocks::Chunks {
                 variable: known,
                 offset: extent.offset,
                 end: extent.end(),
@@ -151,7 +155,7 @@ impl Layout {
                 if let Some(slowest) = shape.first_mut() {
                     *slowest = slabs;
                 }
-                Blocks::One((slabs > 0).then(|| Block {
+                VariableBlocks::One((slabs > 0).then(|| VariableBlock {
                     offset: extent.offset + field.offset,
                     len: field.len,
                     slabs,
@@ -167,9 +171,9 @@ impl Layout {
 
 /// A box in the index space of a variable, and where its elements lie: `slabs` pieces of `len`
 /// bytes, one `stride` after the other, each of them row-major and together the box in
-/// row-major order. The last one may be cut short by the end of the file.
+/// row-major order. The end of the file may truncate the last one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Block {
+pub struct VariableBlock {
     /// First byte of the first slab.
     pub offset: u64,
     /// Bytes of a slab.
@@ -180,13 +184,13 @@ pub struct Block {
     pub stride: u64,
     /// Index of the first element.
     pub origin: Vec<u64>,
-    /// Extents of the box. A chunk at the edge sticks out of the variable: its elements there
-    /// are in the file but mean nothing.
+    /// Extents of the box. A chunk at the edge extends beyond the variable: its elements there
+    /// are in the file but unused.
     pub shape: Vec<u64>,
 }
 
-enum Blocks<'a> {
-    One(Option<Block>),
+enum VariableBlocks<'a> {
+    One(Option<VariableBlock>),
     Chunks {
         variable: &'a Variable,
         offset: u64,
@@ -196,10 +200,10 @@ enum Blocks<'a> {
     },
 }
 
-impl Iterator for Blocks<'_> {
-    type Item = Block;
+impl Iterator for VariableBlocks<'_> {
+    type Item = VariableBlock;
 
-    fn next(&mut self) -> Option<Block> {
+    fn next(&mut self) -> Option<VariableBlock> {
         match self {
             Self::One(block) => block.take(),
             Self::Chunks {
@@ -212,7 +216,7 @@ impl Iterator for Blocks<'_> {
                 if offset >= end {
                     return None;
                 }
-                let block = Block {
+                let block = VariableBlock {
                     offset: *offset,
                     len: (*chunk_len).min(*end - *offset),
                     slabs: 1,

@@ -1,23 +1,26 @@
-//! Bytes of a file to what they mean: variables, types, shapes, and where they lie.
+//! What the bytes of a file mean: variables, types, shapes, and where they lie.
 //!
 //! ```text
-//! parse --> classic, hdf5, npy, fits      one parser per format
-//!              |          |
-//!            reader     builder           budget, what was read | sorted, disjoint extents
-//!              |
-//!            source                       the bytes
+//! parse --> formats (classic, hdf5, npy, fits)     one parser per format
+//!              |             |
+//!           builder        reader                   disjoint extents | bytes under a budget
+//!              |             |
+//!       variable, extent   source
+//!
+//! layout --> pieces --> spans                       questions to the result
+//!        --> shares, describe
 //! ```
 //! A layout is advice. A wrong or hostile file costs density, never correctness, and no more
-//! memory and time than its [`Budget`]: parsers take nothing on the word of a length, and give
-//! up with what they have.
+//! memory and time than its [`ParseBudget`]: a parser trusts no length it reads, and when it gives up
+//! it keeps what it has found.
 //!
 //! ```
-//! use shale_layout::{Meaning, Options, parse};
+//! use shale_layout::{Meaning, ParseOptions, parse};
 //!
 //! let mut file = b"\x93NUMPY\x01\x00\x46\x00{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }".to_vec();
 //! file.resize(80, b' ');
 //! file.extend([0; 24]);
-//! let layout = parse(&file, &Options::default());
+//! let layout = parse(&file, &ParseOptions::default());
 //! assert_eq!(layout.variables()[0].shape, [2, 3]);
 //! assert_eq!(layout.at(79).meaning, Meaning::Opaque);
 //! assert_eq!(layout.at(84).offset, 80);
@@ -37,35 +40,29 @@
 )]
 
 mod builder;
-mod classic;
 mod describe;
 mod error;
 mod extent;
 mod fields;
-mod fits;
 mod format;
-mod hdf5;
+mod formats;
 mod layout;
-mod npy;
 mod options;
 mod parse;
 mod pieces;
 mod ranges;
 mod reader;
-mod segments;
 mod shares;
 mod source;
+mod spans;
 mod variable;
 
 pub use describe::describe;
 pub use error::Error;
-pub use extent::{Coding, Content, Field, LayoutExtent};
-pub use format::{Format, detect};
-pub use layout::{Block, Layout};
-pub use options::{Budget, Options};
+pub use extent::{Coding, Content, LayoutExtent};
+pub use layout::Layout;
+pub use options::{ParseBudget, ParseOptions};
 pub use parse::parse;
-pub use pieces::{Meaning, Piece, Pieces};
-pub use ranges::Ranges;
-pub use segments::Segment;
+pub use pieces::Meaning;
 pub use source::ReadAt;
 pub use variable::{ByteOrder, Element, ElementKind, Variable, dimensions};

@@ -1,20 +1,20 @@
-//! What a caller allows a parser.
+//! Options and limits of a parse.
 
 use std::time::Duration;
 
 /// What one parse may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Budget {
+pub struct ParseBudget {
     /// Bytes that may be read, those read again included.
     pub read_bytes: u64,
     /// Wall time.
     pub time: Duration,
-    /// Memory for the result and for what finding it takes. A block cache of 1 MiB and one
-    /// structure of at most 1 MiB come on top.
+    /// Memory for the result and for finding it. A block cache of 1 MiB and one structure of at
+    /// most 1 MiB are not counted.
     pub structure_bytes: usize,
 }
 
-impl Default for Budget {
+impl Default for ParseBudget {
     fn default() -> Self {
         Self {
             read_bytes: 64 << 20,
@@ -26,10 +26,10 @@ impl Default for Budget {
 
 /// How to parse.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Options {
+pub struct ParseOptions {
     /// What it may cost.
-    pub budget: Budget,
+    pub budget: ParseBudget,
     /// The file is still being written: extents may lie behind its present end, and records may
-    /// follow without end. Otherwise every extent is cut at the length of the file.
+    /// follow without end. Otherwise every extent is truncated at the length of the file.
     pub growing: bool,
 }

@@ -2,54 +2,47 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::builder::Builder;
+use crate::builder::{LayoutBuilder, ParseOutcome};
+use crate::error::Error;
 use crate::format::{Format, HDF5_SIGNATURE, MAX_USER_BLOCK, detect, user_blocks};
-use crate::reader::Reader;
-use crate::{Error, Layout, Options, ReadAt, classic, fits, hdf5, npy};
+use crate::formats::{classic, fits, hdf5, npy};
+use crate::layout::Layout;
+use crate::options::ParseOptions;
+use crate::reader::BudgetedReader;
+use crate::source::ReadAt;
 
-/// In a file of this length, more bytes do not change the format.
+/// A file of this length does not change its format by growing.
 const DECIDED: u64 = MAX_USER_BLOCK + HDF5_SIGNATURE.len() as u64;
 
-/// What a parser has to say about a file besides variables and extents.
-pub(crate) struct Outcome {
-    pub(crate) format: Option<Format>,
-    /// What it left out, if anything.
-    pub(crate) problem: Option<Error>,
-    /// Whether it made use of the length of the file.
-    pub(crate) follows_len: bool,
-    /// Whether the file says that a writer has it open.
-    pub(crate) marked_open: bool,
-}
-
-/// Finds out what the bytes of `source` mean. Never fails: a file that is not understood has a
-/// layout without extents, and [`Layout::problem`] says why.
+/// Finds out what the bytes of `source` mean. Never fails: an unknown file has a layout without
+/// extents, and [`Layout::problem`] says why.
 #[must_use]
-pub fn parse(source: &dyn ReadAt, options: &Options) -> Layout {
-    let mut reader = Reader::new(source, options.budget);
+pub fn parse(source: &dyn ReadAt, options: &ParseOptions) -> Layout {
+    let mut reader = BudgetedReader::new(source, options.budget);
     let file_len = reader.len();
     let end = if options.growing { u64::MAX } else { file_len };
-    let mut builder = Builder::new(end);
-    // No parser is meant to panic; one that does is not to take a file system down with it.
+    let mut builder = LayoutBuilder::new(end);
+    // Parsers should not panic; if one does, the file system goes on.
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let outcome = run(&mut reader, &mut builder);
         builder.finish();
         outcome
     }))
     .unwrap_or_else(|_| {
-        builder = Builder::new(end);
+        builder = LayoutBuilder::new(end);
         Err(Error::Panicked)
     });
-    let outcome = outcome.unwrap_or_else(|error| Outcome {
+    let outcome = outcome.unwrap_or_else(|error| ParseOutcome {
         format: None,
         problem: Some(error),
-        // A file too short to say what it is may say so when it is longer.
+        // A file too short to be recognised may be recognised when it is longer.
         follows_len: file_len < DECIDED,
         marked_open: false,
     });
     Layout {
         format: outcome.format,
         file_len,
-        follows_len: outcome.follows_len || builder.cut,
+        follows_len: outcome.follows_len || builder.truncated,
         marked_open: outcome.marked_open,
         variables: builder.variables,
         extents: builder.extents,
@@ -58,7 +51,10 @@ pub fn parse(source: &dyn ReadAt, options: &Options) -> Layout {
     }
 }
 
-fn run(reader: &mut Reader<'_>, builder: &mut Builder) -> Result<Outcome, Error> {
+fn run(
+    reader: &mut BudgetedReader<'_>,
+    builder: &mut LayoutBuilder,
+) -> Result<ParseOutcome, Error> {
     let head = reader.read(0, reader.len().min(16))?;
     let format = detect(&head);
     let result = match format {
@@ -75,7 +71,7 @@ fn run(reader: &mut Reader<'_>, builder: &mut Builder) -> Result<Outcome, Error>
         (Err(error), Some(_)) => {
             builder.extents.clear();
             builder.variables.clear();
-            Ok(Outcome {
+            Ok(ParseOutcome {
                 format,
                 follows_len: error.is_about_len(),
                 marked_open: false,
@@ -87,7 +83,7 @@ fn run(reader: &mut Reader<'_>, builder: &mut Builder) -> Result<Outcome, Error>
 }
 
 /// Looks for HDF5 behind a user block.
-fn user_block(reader: &mut Reader<'_>) -> Result<Option<u64>, Error> {
+fn user_block(reader: &mut BudgetedReader<'_>) -> Result<Option<u64>, Error> {
     for at in user_blocks() {
         if reader.len() < at + HDF5_SIGNATURE.len() as u64 {
             break;

@@ -1,9 +1,10 @@
-//! Which elements are in which bytes.
+//! Maps bytes to elements.
 
 use std::ops::Range;
 
 use crate::extent::{Coding, Content, LayoutExtent};
-use crate::{Layout, Variable};
+use crate::layout::Layout;
+use crate::variable::Variable;
 
 /// A range of bytes with one meaning.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,7 +70,7 @@ impl Layout {
         self.piece(self.extent_at(offset), offset)
     }
 
-    /// The pieces of `range` in order, covering it without a gap, the first and last cut to it.
+    /// The pieces of `range` in order, covering it without a gap, the first and last clipped to it.
     pub fn pieces(&self, range: Range<u64>) -> Pieces<'_> {
         Pieces {
             layout: self,
@@ -103,7 +104,7 @@ impl Layout {
         }
     }
 
-    /// What a variable of this number is; for the meanings above.
+    /// The variable that a meaning names.
     #[must_use]
     pub fn variable_of(&self, meaning: &Meaning) -> Option<&Variable> {
         match meaning {
@@ -206,7 +207,7 @@ impl Iterator for Pieces<'_> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::extent::Field;
+    use crate::extent::RecordField;
     use crate::{ByteOrder, Element, ElementKind};
 
     fn variable(kind: ElementKind, width: u32, shape: &[u64]) -> Variable {
@@ -240,7 +241,7 @@ pub(crate) mod tests {
                     content,
                 })
                 .collect(),
-            parsed: crate::Ranges::default(),
+            parsed: crate::ranges::Ranges::default(),
             problem: None,
             follows_len: false,
             marked_open: false,
@@ -282,14 +283,14 @@ pub(crate) mod tests {
         )
     }
 
-    /// Records of 20 bytes, 18 of which are used; the last one is cut.
+    /// Records of 20 bytes, of which 18 are used; the last one is truncated.
     pub(crate) fn records() -> Layout {
         let slabs = |kind, width, inner| Variable {
             record: true,
             interleaved: true,
             ..variable(kind, width, &[175, inner])
         };
-        let field = |offset, len, variable| Field {
+        let field = |offset, len, variable| RecordField {
             offset,
             len,
             variable,
@@ -360,7 +361,7 @@ pub(crate) mod tests {
                 skipped: 0
             }
         );
-        // Padding, and the cut last record.
+        // Padding, and the truncated last record.
         assert_eq!(layout.at(40 + 19).meaning, Meaning::Opaque);
         let last = layout.at(40 + 3494);
         assert_eq!((last.offset, last.len), (40 + 174 * 20 + 12, 3));

@@ -5,13 +5,13 @@ use std::ops::Range;
 
 use serde::{Serialize, Serializer};
 
-/// More ranges than this are made fewer by closing the gaps between them.
+/// The most ranges of a set; beyond it, gaps between ranges are closed.
 const MAX_RANGES: usize = 1 << 14;
 
 /// A set of bytes of a file as sorted, disjoint, non-adjacent ranges.
 ///
-/// Its size is bounded: a set that gets too ragged grows coarser, so it may contain more than
-/// was put in, never less.
+/// Its size is bounded: a set of too many ranges becomes coarser, so it may contain more than was
+/// inserted, never less.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ranges {
     map: BTreeMap<u64, u64>,
@@ -26,7 +26,7 @@ impl Ranges {
         }
         let (mut start, mut end) = (range.start, range.end);
         let reach = end.saturating_add(self.gap);
-        // What begins before the new range's reach and ends behind its start melts into it.
+        // Ranges that overlap or touch the new one are merged into it.
         while let Some((&at, &until)) = self.map.range(..=reach).next_back() {
             if until.saturating_add(self.gap) < start {
                 break;
@@ -81,7 +81,7 @@ impl Ranges {
         self.map.iter().map(|(&start, &end)| start..end)
     }
 
-    /// Memory that the set takes, roughly.
+    /// Approximate memory that the set takes.
     pub(crate) fn memory(&self) -> usize {
         self.map.len() * 3 * size_of::<u64>()
     }

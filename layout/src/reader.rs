@@ -1,27 +1,28 @@
-//! Reads under a budget, remembering what was read.
+//! Reads a file under a budget, and records which bytes were read.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::time::Instant;
 
-use crate::options::Budget;
+use crate::error::Error;
+use crate::options::ParseBudget;
 use crate::ranges::Ranges;
-use crate::{Error, ReadAt};
+use crate::source::ReadAt;
 
 const BLOCK: u64 = 4096;
 const MAX_BLOCKS: usize = 256;
 
-/// No structure that is read in one piece is longer.
+/// The longest structure that is read at once.
 pub(crate) const MAX_STRUCTURE: u64 = 1 << 20;
 
-/// A vector that grows holds twice what it needs, and while it moves what it had as well.
+/// A growing vector holds up to twice what it needs, and its old buffer while it moves.
 pub(crate) const GROWTH: usize = 3;
 
-/// The one way from a parser to the bytes of a file.
-pub(crate) struct Reader<'a> {
+/// The only way from a parser to the bytes of a file.
+pub(crate) struct BudgetedReader<'a> {
     source: &'a dyn ReadAt,
     len: u64,
-    budget: Budget,
+    budget: ParseBudget,
     started: Instant,
     read: u64,
     used: usize,
@@ -32,8 +33,8 @@ pub(crate) struct Reader<'a> {
     recent: Range<u64>,
 }
 
-impl<'a> Reader<'a> {
-    pub(crate) fn new(source: &'a dyn ReadAt, budget: Budget) -> Self {
+impl<'a> BudgetedReader<'a> {
+    pub(crate) fn new(source: &'a dyn ReadAt, budget: ParseBudget) -> Self {
         Self {
             source,
             // Offsets of files are signed everywhere below us.
@@ -54,13 +55,13 @@ impl<'a> Reader<'a> {
         self.len
     }
 
-    /// What was read so far.
+    /// The bytes read so far.
     pub(crate) fn into_parsed(mut self) -> Ranges {
         self.parsed.insert(self.recent.clone());
         self.parsed
     }
 
-    /// Counts memory that a parser is about to take.
+    /// Charges memory that a parser is about to allocate.
     pub(crate) fn charge(&mut self, bytes: usize) -> Result<(), Error> {
         self.used = self.used.saturating_add(bytes);
         if self.used > self.budget.structure_bytes {
@@ -71,12 +72,12 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Gives back memory that was counted.
+    /// Releases memory that was charged.
     pub(crate) fn release(&mut self, bytes: usize) {
         self.used = self.used.saturating_sub(bytes);
     }
 
-    /// Refuses to go on when time is up; loops that do not read call it.
+    /// Fails when time is up; loops that do not read call it.
     pub(crate) fn tick(&self) -> Result<(), Error> {
         if self.started.elapsed() > self.budget.time {
             return Err(Error::TimeBudget {

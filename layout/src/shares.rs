@@ -1,12 +1,12 @@
-//! How many bytes of a range belong to which variable, without looking at every element.
+//! Counts the bytes of a range by variable, without visiting every element.
 
 use std::ops::Range;
 
-use crate::Layout;
-use crate::extent::{Content, Field};
+use crate::extent::{Content, RecordField};
+use crate::layout::Layout;
 
 impl Layout {
-    /// Tells `add` how many bytes of `range` are of which variable, or of none. A variable may
+    /// Calls `add` with each variable in `range`, or none, and its number of bytes. A variable may
     /// come up several times; all numbers together are the length of the range. Returns how many
     /// steps that took: one for each extent or field in the range, however often a record
     /// repeats it.
@@ -49,14 +49,14 @@ impl Layout {
 fn records(
     range: Range<u64>,
     stride: u64,
-    fields: &[Field],
+    fields: &[RecordField],
     add: &mut impl FnMut(Option<u32>, u64),
 ) -> u64 {
     let stride = stride.max(1);
     let fields = if range.end - range.start >= stride {
         fields
     } else {
-        // Less than a record: only what is near. The range may cross into the next record.
+        // Less than a record: only nearby fields. The range may cross into the next record.
         let (from, to) = (range.start % stride, (range.end - 1) % stride);
         if from <= to {
             let first = fields.partition_point(|field| field.offset + field.len <= from);
@@ -81,7 +81,7 @@ fn records(
 }
 
 /// Bytes of a field in the first `len` bytes of the records.
-fn before(len: u64, stride: u64, field: &Field) -> u64 {
+fn before(len: u64, stride: u64, field: &RecordField) -> u64 {
     let whole = (len / stride).saturating_mul(field.len);
     whole.saturating_add((len % stride).saturating_sub(field.offset).min(field.len))
 }
@@ -127,7 +127,7 @@ mod tests {
     #[test]
     fn a_million_tiny_records_take_one_step_for_each_field() {
         let mut layout = of_records();
-        let fields = [0u64, 4].map(|offset| Field {
+        let fields = [0u64, 4].map(|offset| RecordField {
             offset,
             len: 4,
             variable: (offset / 4) as u32,

@@ -1,17 +1,17 @@
-//! Where bytes come from.
+//! The source of a file's bytes.
 
 use std::io;
 use std::sync::Arc;
 
 /// Random access to the bytes of a file.
 ///
-/// The length should be the true one: it bounds what a parser believes. A source that changes
-/// while it is read gives a layout that may be wrong, which costs density and nothing else.
+/// The length must be the true one: it bounds what a parser accepts. A source that changes while
+/// it is read may give a wrong layout, which costs density and nothing else.
 pub trait ReadAt {
     /// Reads into `buf` from `offset`; fewer bytes than asked for only at the end of the file.
     ///
     /// # Errors
-    /// Whatever keeps the bytes from being read.
+    /// Any error that keeps the bytes from being read.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize>;
 
     /// Length of the file.

@@ -16,7 +16,7 @@ pub enum ElementKind {
     Float,
     /// Text of fixed length.
     Char,
-    /// Compound types, references, and whatever else has a size but no number in it.
+    /// Compound types, references, and anything else with a size that is not a number.
     Opaque,
 }
 
@@ -41,7 +41,7 @@ pub struct Element {
     pub order: ByteOrder,
 }
 
-/// An N-dimensional array of equal elements.
+/// An N-dimensional array of elements of one type.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Variable {
     /// Name, with its groups: `group/name`.
@@ -50,12 +50,12 @@ pub struct Variable {
     /// What its elements are.
     #[serde(flatten)]
     pub element: Element,
-    /// Extents, the fastest-varying last. Dimensions that an element's type brings along
-    /// (HDF5 array types, complex numbers) come last.
+    /// Extents, the fastest-varying last. Dimensions that an element's type adds (HDF5 array
+    /// types, complex numbers) come last.
     pub shape: Vec<u64>,
     /// Shape of a chunk where the variable is stored in chunks.
     pub chunk: Option<Vec<u64>>,
-    /// The element that stands for "nothing written here", in the file's byte order.
+    /// The fill value, in the file's byte order.
     pub fill: Option<Vec<u8>>,
     /// Filters that its chunks pass through, in the order of writing.
     pub filters: Vec<String>,
@@ -69,7 +69,7 @@ pub struct Variable {
 }
 
 impl Element {
-    /// The type for people: `float32`, `int16 big`, `char[8]`.
+    /// The type for users: `float32`, `int16 big`, `char[8]`.
     #[must_use]
     pub fn name(&self) -> String {
         let bits = u64::from(self.width) * 8;
@@ -87,7 +87,7 @@ impl Element {
     }
 }
 
-/// Extents for people: `41x90x180`, `scalar` where there is none.
+/// Extents for users: `41x90x180`, or `scalar`.
 #[must_use]
 pub fn dimensions(shape: &[u64]) -> String {
     if shape.is_empty() {
@@ -129,12 +129,12 @@ impl Variable {
         (left == 0).then_some(origin)
     }
 
-    /// What is counted for the variable while the list of variables grows.
+    /// Memory charged for the variable while the list of variables grows.
     pub(crate) fn cost(&self) -> usize {
         self.memory() + (GROWTH - 1) * size_of::<Self>()
     }
 
-    /// Memory that the variable takes, roughly.
+    /// Approximate memory that the variable takes.
     pub(crate) fn memory(&self) -> usize {
         size_of::<Self>()
             + self.path.len()

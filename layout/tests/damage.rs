@@ -1,14 +1,14 @@
-//! Damaged and hostile files: any bytes give a layout that keeps its promises.
+//! Damaged and hostile files: any bytes give a valid layout.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-mod promises;
+mod fuzzing;
 
 use std::time::{Duration, Instant};
 
-use promises::{check, samples};
-use shale_layout::{Budget, Error, Options, ReadAt, parse};
+use fuzzing::{check, samples};
+use shale_layout::{Error, ParseBudget, ParseOptions, ReadAt, parse};
 
-/// Numbers that look like chance and are the same each time.
+/// Reproducible pseudo-random numbers.
 struct Dice(u64);
 
 impl Dice {
@@ -26,9 +26,9 @@ fn rounds(file: &[u8], most: usize) -> usize {
     (1_500_000 / file.len()).clamp(10, most)
 }
 
-/// Bytes that parsers look at; damage elsewhere goes unnoticed.
+/// Bytes that parsers read; damage elsewhere goes unnoticed.
 fn parsed_places(file: &[u8]) -> Vec<usize> {
-    let layout = parse(&file, &Options::default());
+    let layout = parse(&file, &ParseOptions::default());
     layout
         .parsed()
         .iter()
@@ -103,7 +103,7 @@ fn parts_of_the_file_in_the_wrong_place() {
 fn a_change_that_leaves_a_layout_fresh_leaves_it_the_same() {
     for (name, file) in samples() {
         let len = file.len() as u64;
-        let layout = parse(&file, &Options::default());
+        let layout = parse(&file, &ParseOptions::default());
         let mut dice = Dice(6);
         for _ in 0..rounds(&file, 60) {
             let mut changed = file.clone();
@@ -114,7 +114,7 @@ fn a_change_that_leaves_a_layout_fresh_leaves_it_the_same() {
                     changed[start..end].fill(dice.roll(256) as u8);
                 }
             }
-            assert_eq!(parse(&changed, &Options::default()), layout, "{name}");
+            assert_eq!(parse(&changed, &ParseOptions::default()), layout, "{name}");
         }
     }
 }
@@ -197,7 +197,7 @@ fn a_header_without_end_is_given_up() {
     period.extend(4u64.to_be_bytes());
     period.extend((1u64 << 40).to_be_bytes());
     let started = Instant::now();
-    let layout = parse(&Endless { head, period }, &Options::default());
+    let layout = parse(&Endless { head, period }, &ParseOptions::default());
     assert!(started.elapsed() < Duration::from_secs(5));
     assert!(matches!(
         layout.problem(),
@@ -210,20 +210,20 @@ fn a_header_without_end_is_given_up() {
 fn budgets_are_kept() {
     for (name, file) in samples() {
         for budget in [
-            Budget {
+            ParseBudget {
                 read_bytes: 6000,
-                ..Budget::default()
+                ..ParseBudget::default()
             },
-            Budget {
+            ParseBudget {
                 structure_bytes: 1500,
-                ..Budget::default()
+                ..ParseBudget::default()
             },
-            Budget {
+            ParseBudget {
                 time: Duration::ZERO,
-                ..Budget::default()
+                ..ParseBudget::default()
             },
         ] {
-            let options = Options {
+            let options = ParseOptions {
                 budget,
                 growing: false,
             };
@@ -235,7 +235,7 @@ fn budgets_are_kept() {
                     "{name}"
                 );
             }
-            promises::keeps(&name, &file, &layout, false);
+            fuzzing::keeps(&name, &file, &layout, false);
         }
     }
 }
@@ -256,8 +256,8 @@ fn a_source_that_fails_is_no_panic() {
     }
     for (name, file) in samples() {
         let source = Failing(file, 4096);
-        let layout = parse(&source, &Options::default());
-        promises::keeps(&name, &source.0, &layout, false);
+        let layout = parse(&source, &ParseOptions::default());
+        fuzzing::keeps(&name, &source.0, &layout, false);
     }
     struct Shrunk;
     impl ReadAt for Shrunk {
@@ -268,7 +268,7 @@ fn a_source_that_fails_is_no_panic() {
             1 << 20
         }
     }
-    let layout = parse(&Shrunk, &Options::default());
+    let layout = parse(&Shrunk, &ParseOptions::default());
     assert!(matches!(layout.problem(), Some(Error::OutOfFile { .. })));
 }
 
@@ -302,11 +302,11 @@ fn a_tree_whose_nodes_share_their_children_is_given_up() {
     file[root + 6..root + 8].copy_from_slice(&[1, 0]);
     file[root + 24 + key_len..root + 32 + key_len].copy_from_slice(&top.to_le_bytes());
     let started = Instant::now();
-    let layout = parse(&file, &Options::default());
+    let layout = parse(&file, &ParseOptions::default());
     assert!(started.elapsed() < Duration::from_secs(5));
     assert!(matches!(
         layout.problem(),
         Some(Error::ReadBudget { .. } | Error::TimeBudget { .. } | Error::StructureBudget { .. })
     ));
-    promises::keeps("shared children", &file, &layout, false);
+    fuzzing::keeps("shared children", &file, &layout, false);
 }

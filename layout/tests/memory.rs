@@ -1,13 +1,13 @@
-//! What a parse takes of memory, measured. Alone in its process: the counter sees everything.
+//! Measures the memory of a parse. Alone in its process, because the counter sees every thread.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod counting;
-mod promises;
+mod fuzzing;
 
 use counting::peak_of;
-use shale_layout::{Error, Options, ReadAt, parse};
+use shale_layout::{Error, ParseOptions, ReadAt, parse};
 
-/// The budget for structures, the cache, and a structure under way.
+/// The budget for structures, the cache, and a structure being read.
 const LIMIT: usize = 16 << 20;
 
 /// Millions of variables that a header of a petabyte claims to have.
@@ -45,7 +45,7 @@ const FAN: u64 = 20_000;
 
 impl Scattered {
     fn new() -> Self {
-        let samples = promises::samples();
+        let samples = fuzzing::samples();
         let found = samples.into_iter().find(|(name, _)| name == "v18.h5");
         let (_, mut file) = found.unwrap();
         let tree = file.windows(6).position(|part| part == b"TREE\x01\0");
@@ -103,15 +103,15 @@ impl ReadAt for Scattered {
 
 #[test]
 fn hostile_files_take_no_more_than_the_budget() {
-    let (layout, peak) = peak_of(|| parse(&Endless, &Options::default()));
+    let (layout, peak) = peak_of(|| parse(&Endless, &ParseOptions::default()));
     assert!(layout.problem().is_some());
     println!("without end: {peak} bytes, {:?}", layout.problem());
     assert!(peak < LIMIT, "{peak} bytes for a header without end");
     drop(layout);
 
     let scattered = Scattered::new();
-    // Slow to make up, which is not the parser's fault.
-    let mut options = Options::default();
+    // Slow because of the source, not the parser.
+    let mut options = ParseOptions::default();
     options.budget.time *= 30;
     let (layout, peak) = peak_of(|| parse(&scattered, &options));
     println!("scattered: {peak} bytes, {:?}", layout.problem());
@@ -122,15 +122,15 @@ fn hostile_files_take_no_more_than_the_budget() {
     assert!(layout.extents().len() > 10_000);
     assert!(peak < LIMIT, "{peak} bytes for scattered chunks");
 
-    for (name, file) in promises::samples() {
+    for (name, file) in fuzzing::samples() {
         for at in (0..file.len().min(6000)).step_by(499) {
             let mut damaged = file.clone();
             for byte in damaged.iter_mut().skip(at).take(4) {
                 *byte = 0xff;
             }
-            let (layout, peak) = peak_of(|| parse(&damaged, &Options::default()));
+            let (layout, peak) = peak_of(|| parse(&damaged, &ParseOptions::default()));
             assert!(peak < LIMIT, "{name}: {peak} bytes");
-            promises::keeps(&name, &damaged, &layout, false);
+            fuzzing::keeps(&name, &damaged, &layout, false);
         }
     }
 }

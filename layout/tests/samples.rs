@@ -7,10 +7,11 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 use shale_layout::{
-    ByteOrder, Coding, Content, ElementKind, Layout, Meaning, Options, Variable, describe, parse,
+    ByteOrder, Coding, Content, ElementKind, Layout, Meaning, ParseOptions, Variable, describe,
+    parse,
 };
 
-/// The samples that are kept here, or those at another place.
+/// The samples of this directory, or of another one.
 fn directory() -> PathBuf {
     if let Some(other) = std::env::var_os("SHALE_LAYOUT_SAMPLES") {
         return other.into();
@@ -45,7 +46,7 @@ fn numbers(list: &Value) -> Vec<u64> {
 }
 
 /// All elements of a variable in row-major and little-endian order, read where the layout says
-/// they are; what is nowhere is the fill value.
+/// they are; elements that are nowhere are the fill value.
 fn elements(file: &[u8], layout: &Layout, number: u32, variable: &Variable) -> Vec<u8> {
     let width = variable.element.width as usize;
     let count: u64 = variable.shape.iter().product();
@@ -165,14 +166,14 @@ fn check_chunks(layout: &Layout, number: u32, wanted: &Value, what: &str) {
 fn elements_are_where_the_layout_says() {
     for (name, wanted) in expected() {
         let file = sample(&name);
-        let layout = parse(&file, &Options::default());
+        let layout = parse(&file, &ParseOptions::default());
         println!("{name}: {}", describe(&layout));
         check(&name, &file, &layout, &wanted);
-        // A writer that goes on may not change what is known of the bytes that are there.
+        // A writer that continues must not change the meaning of existing bytes.
         if !wanted["format"].as_str().unwrap().starts_with("cdf") {
-            let growing = Options {
+            let growing = ParseOptions {
                 growing: true,
-                ..Options::default()
+                ..ParseOptions::default()
             };
             check(&name, &file, &parse(&file, &growing), &wanted);
         }
@@ -192,7 +193,7 @@ fn every_sample_is_described() {
 
 #[test]
 fn deflated_chunks_are_marked_compressed() {
-    let layout = parse(&sample("nc4_deflated.nc"), &Options::default());
+    let layout = parse(&sample("nc4_deflated.nc"), &ParseOptions::default());
     let packed = layout
         .variables()
         .iter()
@@ -216,7 +217,7 @@ fn deflated_chunks_are_marked_compressed() {
 
 #[test]
 fn filters_that_do_not_compress_are_told_apart() {
-    let layout = parse(&sample("filters.h5"), &Options::default());
+    let layout = parse(&sample("filters.h5"), &ParseOptions::default());
     let number = |path: &str| {
         let found = layout.variables().iter().position(|one| one.path == path);
         found.unwrap() as u32
@@ -241,7 +242,7 @@ fn filters_that_do_not_compress_are_told_apart() {
 #[test]
 fn a_million_records_are_one_extent() {
     let mut file = sample("classic.nc");
-    let before = parse(&file, &Options::default());
+    let before = parse(&file, &ParseOptions::default());
     let Content::Records { stride, .. } = before.extents().last().unwrap().content else {
         panic!("no records");
     };
@@ -257,7 +258,7 @@ fn a_million_records_are_one_extent() {
         }
     }
     let len = first + stride * 1_000_000;
-    let layout = parse(&Long(file, len), &Options::default());
+    let layout = parse(&Long(file, len), &ParseOptions::default());
     assert_eq!(layout.extents().len(), before.extents().len());
     let time = layout.variables().iter().position(|one| one.path == "time");
     let block = layout.blocks(time.unwrap() as u32).next().unwrap();
@@ -275,19 +276,19 @@ fn a_million_records_are_one_extent() {
 #[test]
 fn a_growing_file_has_records_without_end() {
     let file = sample("classic.nc");
-    let growing = Options {
+    let growing = ParseOptions {
         growing: true,
-        ..Options::default()
+        ..ParseOptions::default()
     };
     let layout = parse(&file, &growing);
     let far = layout.at(1 << 40);
     assert!(far.len < 100);
-    // Only the header, before any data: what is to come is known.
+    // Only the header, before any data: the layout of the data to come is known.
     let fixed = layout.extents()[0].offset;
     let header = parse(&file[..fixed as usize].to_vec(), &growing);
     assert_eq!(header.problem(), None);
     assert_eq!(header.extents(), layout.extents());
-    let cut = parse(&file[..fixed as usize].to_vec(), &Options::default());
+    let cut = parse(&file[..fixed as usize].to_vec(), &ParseOptions::default());
     assert_eq!(cut.extents(), []);
 }
 
@@ -300,7 +301,7 @@ fn only_writes_to_bytes_that_were_parsed_make_a_layout_stale() {
         "array.npy",
     ] {
         let file = sample(name);
-        let layout = parse(&file, &Options::default());
+        let layout = parse(&file, &ParseOptions::default());
         let len = file.len() as u64;
         assert!(layout.is_stale_after(&(0..1), len), "{name}");
         for extent in layout.extents() {
@@ -312,15 +313,15 @@ fn only_writes_to_bytes_that_were_parsed_make_a_layout_stale() {
     }
     let file = sample("classic.nc");
     let len = file.len() as u64;
-    let layout = parse(&file, &Options::default());
+    let layout = parse(&file, &ParseOptions::default());
     let data = layout.extents()[0].offset;
     assert!(layout.is_stale_after(&(4..8), len));
     assert!(!layout.is_stale_after(&(data..len), len));
     // Another record changes the shape, except that of a file which is known to grow.
     assert!(layout.is_stale_after(&(len..len + 100), len + 100));
-    let growing = Options {
+    let growing = ParseOptions {
         growing: true,
-        ..Options::default()
+        ..ParseOptions::default()
     };
     let layout = parse(&file, &growing);
     assert!(!layout.is_stale_after(&(len..len + 100), len + 100));
@@ -335,8 +336,8 @@ fn only_writes_to_bytes_that_were_parsed_make_a_layout_stale() {
 fn a_layout_is_the_same_each_time() {
     for (name, _) in expected() {
         let file = sample(&name);
-        let first = parse(&file, &Options::default());
-        assert_eq!(first, parse(&file, &Options::default()), "{name}");
+        let first = parse(&file, &ParseOptions::default());
+        assert_eq!(first, parse(&file, &ParseOptions::default()), "{name}");
         assert!(serde_json::to_string(&first).unwrap().len() > 50);
         assert!((200..200_000).contains(&first.memory()), "{name}");
     }
@@ -350,7 +351,7 @@ fn grib_and_text_and_nothing_are_opaque() {
         b"",
         b"CDF",
     ] {
-        let layout = parse(&file, &Options::default());
+        let layout = parse(&file, &ParseOptions::default());
         assert_eq!(layout.format(), None);
         assert!(layout.problem().is_some());
         assert_eq!(layout.extents(), []);
@@ -361,9 +362,9 @@ fn grib_and_text_and_nothing_are_opaque() {
 #[test]
 fn the_mark_of_a_writer_is_seen() {
     let mut file = sample("latest.h5");
-    assert!(!parse(&file, &Options::default()).is_marked_open());
+    assert!(!parse(&file, &ParseOptions::default()).is_marked_open());
     file[11] |= 1;
-    let layout = parse(&file, &Options::default());
+    let layout = parse(&file, &ParseOptions::default());
     assert!(layout.is_marked_open());
     assert!(!layout.extents().is_empty());
 }

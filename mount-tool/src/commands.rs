@@ -1,4 +1,4 @@
-//! One file for each command.
+//! One file for each command: its arguments, its help, and what it does.
 
 pub(crate) mod demo;
 pub(crate) mod doctor;

@@ -1,53 +1,52 @@
-//! Variables that NetCDF-4 or HDF5 has deflated: nothing is gained on them, and what they would
-//! take if they were stored plain.
+//! Variables that NetCDF-4 or HDF5 has deflated: ShaleFS gains nothing on them. How much space they
+//! would take if they were stored plain.
 //!
-//! Some chunks are really inflated, and encoded as settling would. Where a chunk begins is not
-//! known in the middle of an extent; it is found by trying, since a deflated chunk proves itself
-//! by its length and its checksum.
+//! Some chunks are inflated, and encoded as settling would. The start of a chunk is not known in
+//! the middle of an extent, so it is searched: the length and the checksum of a deflated chunk
+//! prove it.
 
 mod chunks;
 
 use std::io;
 
 use serde::Serialize;
-use shale_fs::foresight;
 use shale_layout::{Coding, Content, Layout, ReadAt, Variable};
 use shale_store::Error;
-use shale_store::trial::{self, Trial};
+use shale_store::estimate::{self, Estimator};
 
-use crate::size;
+use crate::output::size;
 use chunks::Chunks;
 
-/// Plain bytes that are encoded at one place of a variable, about.
+/// About how many plain bytes are encoded at one place of a variable.
 const RUN: u64 = 2 << 20;
-/// Places that are looked at in a file at most.
+/// Most places that are examined in a file.
 const PLACES: u64 = 64;
-/// Larger chunks are not looked at.
+/// Larger chunks are skipped.
 const CHUNK_MAX: u64 = 32 << 20;
 
-/// Bytes that are deflated, and what is known of them.
+/// Deflated bytes, and what is known about them.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Deflated {
     raw: f64,
-    /// Bytes of these for which the other figures stand.
+    /// How many of them the other figures are about.
     known: f64,
     plain: f64,
     stored: f64,
 }
 
-/// The same for people and programs.
+/// The same as a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Report {
     /// Bytes that are deflated.
     raw: u64,
-    /// Bytes that they hold, about.
+    /// About how many bytes they inflate to.
     plain: Option<u64>,
-    /// What these would take in ShaleFS, stored plain and settled, about.
+    /// About how many bytes these would take in ShaleFS, stored plain and settled.
     stored_plain: Option<u64>,
 }
 
 impl Deflated {
-    /// The same for `times` as much.
+    /// The figures multiplied.
     pub(crate) fn scaled(&self, times: f64) -> Self {
         Self {
             raw: self.raw * times,
@@ -64,7 +63,7 @@ impl Deflated {
         self.stored += other.stored;
     }
 
-    /// Nothing where nothing is deflated.
+    /// None if nothing is deflated.
     pub(crate) fn report(&self) -> Option<Report> {
         let all = |part: f64| {
             let all = part * self.raw / self.known;
@@ -81,7 +80,7 @@ impl Deflated {
 impl Report {
     pub(crate) fn describe(&self) -> String {
         let mut text = format!(
-            "{} are deflated already, by NetCDF-4 or HDF5, and gain nothing",
+            "{} are already deflated by NetCDF-4 or HDF5 and gain nothing",
             size::human(self.raw)
         );
         if let Some(stored) = self.stored_plain {
@@ -99,20 +98,20 @@ impl Report {
     }
 }
 
-/// A variable and where its deflated chunks lie.
+/// A variable and the places of its deflated chunks.
 struct Part<'a> {
     variable: &'a Variable,
-    /// Length of its plain chunks, where they can be inflated.
+    /// Length of its plain chunks; none if they cannot be inflated.
     chunk_len: Option<u64>,
     ranges: Vec<(u64, u64)>,
     len: u64,
 }
 
-/// Looks for deflated variables in a file, and tries out about `budget` plain bytes of them.
+/// Looks for deflated variables in a file, and encodes about `budget` plain bytes of them.
 pub(crate) fn examine(
     source: &impl ReadAt,
     layout: &Layout,
-    trial: &mut Trial,
+    trial: &mut Estimator,
     budget: u64,
 ) -> Result<Deflated, Error> {
     let mut parts = parts(layout);
@@ -121,7 +120,7 @@ pub(crate) fn examine(
         raw: raw as f64,
         ..Deflated::default()
     };
-    // The largest first: they matter, and the others are taken to be like them.
+    // The largest first. The others are assumed to be like them.
     parts.sort_by_key(|part| std::cmp::Reverse(part.len));
     let places = (budget / RUN).clamp(1, PLACES);
     let mut left = places;
@@ -172,13 +171,13 @@ fn parts(layout: &Layout) -> Vec<Part<'_>> {
     parts
 }
 
-/// Inflates and encodes some chunks at one of `count` places spread over a variable.
+/// Inflates and encodes some chunks at one of `count` places, spread evenly over a variable.
 fn try_place(
     source: &impl ReadAt,
     part: &Part<'_>,
     chunk_len: u64,
     (number, count): (u64, u64),
-    trial: &mut Trial,
+    trial: &mut Estimator,
 ) -> Result<Deflated, Error> {
     let mut skip = (u128::from(part.len) * u128::from(number) / u128::from(count)) as u64;
     let mut ranges = part.ranges.iter();
@@ -189,7 +188,8 @@ fn try_place(
             None => return Ok(Deflated::default()),
         }
     };
-    // A chunk may have begun just before, and one that does not shrink is hardly longer.
+    // The place may be in the middle of a chunk. A chunk that does not shrink is only a little
+    // longer than its plain bytes.
     let window = 2 * chunk_len + chunk_len / 8 + RUN;
     let mut bytes = vec![0; (end - start).min(window) as usize];
     let failed = |source: io::Error| Error::Io {
@@ -209,11 +209,11 @@ fn try_place(
     bytes.truncate(filled);
     let found = Chunks::find(part.variable, chunk_len, &bytes, RUN as usize);
     let plain = found.plain.len() as u64;
-    let Some(region) = foresight::chunks(part.variable, plain, chunk_len) else {
+    let Some(region) = shale_fs::layout::chunks(part.variable, plain, chunk_len) else {
         return Ok(Deflated::default());
     };
     let mut stored = 0;
-    for unit in trial::parts(&[region], plain, &[(0, plain)]) {
+    for unit in estimate::units(&[region], plain, &[(0, plain)]) {
         let tried = trial.settle(&unit, usize::MAX, |offset, buffer| {
             let bytes = found.plain.get(offset as usize..).unwrap_or_default();
             let len = buffer.len().min(bytes.len());
@@ -247,7 +247,7 @@ mod tests {
         };
         assert_eq!(Deflated::default().report(), None);
         let text = report(1024.0, 256.0).describe();
-        assert!(text.starts_with("2.00 KiB are deflated already"), "{text}");
+        assert!(text.starts_with("2.00 KiB are already deflated"), "{text}");
         assert!(text.ends_with("they would take about 512 B"), "{text}");
         assert_eq!(report(1024.0, 256.0).plain, Some(8192));
         let text = report(2048.0, 4096.0).describe();

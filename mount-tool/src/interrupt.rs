@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use nix::sys::signal::{SigSet, Signal};
 
-use crate::failure::{Failure, exit};
+use crate::output::failure::{Failure, exit};
 
 /// Set once the user wants to stop.
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// From here on Ctrl-C, hang-up and SIGTERM only set the flag. A second one ends the process.
+    /// From now on Ctrl-C, hang-up and SIGTERM only set the flag. A second signal ends the process.
     pub(crate) fn install() -> Result<Self, Failure> {
         let signals: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]
             .into_iter()
@@ -19,7 +19,7 @@ impl Interrupt {
         signals.thread_block().map_err(|e| {
             Failure::new(
                 exit::SOFTWARE,
-                format_args!("cannot block signals: {}", e.desc()),
+                format_args!("cannot block signals: {}; please report this", e.desc()),
             )
         })?;
         let flag = Arc::new(AtomicBool::new(false));

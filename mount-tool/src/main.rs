@@ -1,39 +1,39 @@
 //! The `shale` command: mounts ShaleFS stores, reports on them, checks them.
 //!
-//! Every failure is one line on stderr that says what is wrong and what to do, and an exit
-//! status that scripts can rely on (see [`failure`]).
+//! A failure prints one line to stderr that says what is wrong and what to do, and ends with an
+//! exit status that scripts can rely on (see [`output::failure`]).
+//!
+//! ```text
+//! cli, helper   the command line, and that of mount(8) and umount(8)
+//! commands/     one file for each command, with its arguments
+//! mount/        the daemon of a mount, and everything before and after it
+//! deflated/     what deflated variables would take if they were stored plain
+//! control       asks and tells a mount through its virtual attributes
+//! interrupt     Ctrl-C that leaves time to clean up
+//! output/       reports, failures, progress
+//! system/       mounts, paths, directories of stores
+//! ```
+//! A room imports only from the rooms below it.
 
 #![forbid(unsafe_code)]
 
-mod attributes;
-mod backend;
 mod cli;
 mod commands;
-mod daemon;
+mod control;
 mod deflated;
-mod demo;
-mod doctor;
-mod export;
-mod failure;
-mod holder;
+mod helper;
 mod interrupt;
-mod logging;
-mod mount_helper;
-mod mountinfo;
-mod notify;
-mod paths;
-mod preflight;
-mod report;
-mod size;
-mod utab;
-mod wait;
+mod mount;
+mod output;
+mod system;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use cli::Command;
-use failure::{Caller, Failure};
-use mount_helper::Helper;
+use clap::CommandFactory;
+use cli::{Cli, Command};
+use helper::Helper;
+use output::failure::{Caller, Failure};
 
 fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
@@ -44,17 +44,17 @@ fn main() -> ExitCode {
 }
 
 fn caller(arguments: &[OsString]) -> Caller {
-    if mount_helper::called_as(arguments).is_some() {
+    if helper::called_as(arguments).is_some() {
         return Caller::new("mount", &[]);
     }
     Caller::new(&cli::command_name(arguments), arguments)
 }
 
 fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
-    match mount_helper::called_as(arguments) {
-        Some(Helper::Mount) => return commands::mount::run(&mount_helper::parse(arguments)?),
+    match helper::called_as(arguments) {
+        Some(Helper::Mount) => return commands::mount::run(&helper::parse(arguments)?),
         Some(Helper::Unmount) => {
-            return commands::unmount::run_helper(&mount_helper::parse_unmount(arguments)?);
+            return commands::unmount::run_helper(&helper::parse_unmount(arguments)?);
         }
         None => {}
     }
@@ -74,7 +74,7 @@ fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
         Command::Estimate(args) => commands::estimate::run(&args),
         Command::Top(args) => commands::top::run(&args),
         Command::Doctor(args) => commands::doctor::run(&args),
-        Command::Generate(args) => commands::generate::run(&args),
+        Command::Generate(args) => commands::generate::run(&args, Cli::command()),
         Command::Demo(args) => commands::demo::run(&args),
     }
 }

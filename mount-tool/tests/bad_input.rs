@@ -115,7 +115,7 @@ fn a_mount_point_that_cannot_be_one() {
         32,
         &["file is a file", "empty directory"],
     );
-    refused(dir, "mount store full", 32, &["not empty", "hidden"]);
+    refused(dir, "mount store full", 32, &["not empty", "hide"]);
     refused(
         dir,
         "mount store /proc",
@@ -183,18 +183,18 @@ fn a_store_without_permission() {
     let dir = place();
     fs::create_dir(dir.path().join("closed")).unwrap();
     fs::set_permissions(dir.path().join("closed"), fs::Permissions::from_mode(0o500)).unwrap();
-    refused(dir.path(), "mount closed mnt", 1, &["not writable for you"]);
+    refused(dir.path(), "mount closed mnt", 1, &["you may not write to"]);
     refused(
         dir.path(),
         "mount closed/store mnt",
         1,
-        &["not writable for you"],
+        &["you may not write to"],
     );
     refused(
         dir.path(),
         "mount store closed",
         1,
-        &["not writable for you"],
+        &["you may not write to"],
     );
 }
 

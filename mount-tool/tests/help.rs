@@ -1,5 +1,4 @@
-//! The help texts, word for word. `UPDATE_HELP=1 cargo test -p shale --test help` writes them
-//! anew.
+//! The help texts, word for word. `UPDATE_HELP=1 cargo test -p shale --test help` updates them.
 
 #![allow(clippy::unwrap_used)]
 

@@ -2,8 +2,10 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use shale_index as index;
+use shale_index::extent::PackId;
 
 /// What can go wrong in the store.
 #[derive(Debug, thiserror::Error)]
@@ -26,7 +28,7 @@ pub enum Error {
         /// Where in the file.
         offset: u64,
         /// The pack.
-        pack: u64,
+        pack: PackId,
         /// Where in the pack.
         at: u64,
         /// What was expected and found.
@@ -60,7 +62,7 @@ pub enum Error {
         /// The version that would be known.
         known: u32,
     },
-    /// Somebody else has the store.
+    /// Another process uses the store.
     #[error("{path} is already in use by {holder}; unmount it, or wait for its end, and try again", path = path.display())]
     Locked {
         /// The store.
@@ -73,12 +75,54 @@ pub enum Error {
     Lost {
         /// The file.
         ino: u64,
-        /// Where in the file somebody wanted to read.
+        /// Where in the file.
         offset: u64,
     },
-    /// The operation is refused; the code is the errno to answer.
-    #[error("{}", io::Error::from_raw_os_error(*.0))]
-    Refused(i32),
+    /// The file of a pack does not exist. The collector deletes a pack after it has moved the live
+    /// frames: a reader looks them up again.
+    #[error("the pack {} is missing", .pack.path().display())]
+    PackGone {
+        /// The pack.
+        pack: PackId,
+    },
+    /// Data that was written before could not be stored.
+    #[error("data written before could not be stored: {0}")]
+    WriteBehind(Arc<Error>),
+    /// Accepted data could not be made durable, however often that was tried.
+    #[error("it could not be made durable")]
+    NotDurable,
+    /// The file was deleted.
+    #[error("inode {ino} was deleted")]
+    NotFound {
+        /// The file.
+        ino: u64,
+    },
+    /// Only regular files have contents.
+    #[error("inode {ino} is not a regular file")]
+    NotAFile {
+        /// What was asked for.
+        ino: u64,
+    },
+    /// No frame holds this byte of the extent.
+    #[error("inode {ino}, offset {offset}: no frame holds this byte")]
+    NoFrame {
+        /// The file.
+        ino: u64,
+        /// Where in the file.
+        offset: u64,
+    },
+    /// A file cannot be that large.
+    #[error("file too large")]
+    TooLarge,
+    /// The device has no room for it.
+    #[error("no space left on the device of the store")]
+    NoSpace,
+    /// The quota of the user who runs this process is used up.
+    #[error("the disk quota of the store is exceeded")]
+    QuotaExceeded,
+    /// The store was opened to read only.
+    #[error("the store is read-only")]
+    ReadOnly,
     /// The directory of the store was removed while it was in use.
     #[error("the store {path} has been removed: nothing can become durable", path = path.display())]
     Removed {
@@ -91,41 +135,40 @@ pub enum Error {
 }
 
 impl Error {
-    /// The errno that tells an application about this error.
-    #[must_use]
-    pub fn errno(&self) -> i32 {
-        match self {
-            Self::Io { source, .. } => source.raw_os_error().unwrap_or(libc::EIO),
-            Self::Index(error) => error.errno(),
-            Self::Refused(errno) => *errno,
-            Self::Locked { .. } => libc::EBUSY,
-            Self::Damaged { .. }
-            | Self::Lost { .. }
-            | Self::Codec(_)
-            | Self::NotAStore { .. }
-            | Self::UnknownFormat { .. }
-            | Self::Removed { .. }
-            | Self::Poisoned => libc::EIO,
-        }
-    }
-
-    /// Whether the log has told of it once, so that it need not for each who is refused.
+    /// Whether the log has reported it once, so that it need not for each program that gets it.
     #[must_use]
     pub fn is_known(&self) -> bool {
-        matches!(
-            self,
-            Self::Lost { .. } | Self::Removed { .. } | Self::Index(index::Error::Fenced(_))
-        )
+        match self {
+            Self::Lost { .. } | Self::Removed { .. } | Self::Index(index::Error::Fenced(_)) => true,
+            Self::WriteBehind(cause) => cause.is_known(),
+            _ => false,
+        }
     }
 
     /// Whether the device, or the share of it that this process may use, is full.
     pub(crate) fn is_full(&self) -> bool {
-        matches!(self.errno(), libc::ENOSPC | libc::EDQUOT)
+        let is_full = |source: &io::Error| {
+            matches!(
+                source.kind(),
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+            )
+        };
+        match self {
+            Self::NoSpace | Self::QuotaExceeded => true,
+            Self::Io { source, .. } | Self::Index(index::Error::Io { source, .. }) => {
+                is_full(source)
+            }
+            Self::WriteBehind(cause) => cause.is_full(),
+            _ => false,
+        }
     }
 
-    /// Whether a file was not there: a pack that has been collected, most likely.
-    pub(crate) fn is_gone(&self) -> bool {
-        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    /// That accepted data could not be stored, for a cause that is known.
+    pub(crate) fn write_behind(cause: &Arc<Self>) -> Self {
+        match &**cause {
+            Self::WriteBehind(first) => Self::WriteBehind(Arc::clone(first)),
+            _ => Self::WriteBehind(Arc::clone(cause)),
+        }
     }
 
     pub(crate) fn io(

@@ -18,7 +18,7 @@
 
 #define CALLS(X)                                                                               \
     X(pread64) X(pwrite64) X(write) X(fsync) X(fdatasync) X(open64) X(ftruncate64)             \
-    X(fallocate) X(rename) X(unlink) X(rmdir) X(mkdir) X(opendir) X(statvfs) X(msync)
+    X(fallocate64) X(rename) X(unlink) X(rmdir) X(mkdir) X(opendir) X(statvfs64) X(msync)
 
 enum {
 #define NUMBER(name) N_##name,
@@ -31,8 +31,8 @@ static const char *const names[] = {
 
 static atomic_ulong interrupted[COUNT], cut[COUNT];
 
-/* Of each thread, so that the same is done in every run; without a period, so that whoever begins
- * again with several calls has them all made once. */
+/* Of each thread, so that every run does the same; without a period, so that a sequence of calls that
+ * is begun again succeeds at last. */
 static _Thread_local unsigned turn[COUNT];
 
 /* Only what is done to the store: its lock is opened once the command line is checked. */
@@ -92,13 +92,13 @@ int open64(const char *path, int flags, ...) {
 SIMPLE(int, -1, fsync, (int fd), (fd))
 SIMPLE(int, -1, fdatasync, (int fd), (fd))
 SIMPLE(int, -1, ftruncate64, (int fd, off64_t length), (fd, length))
-SIMPLE(int, -1, fallocate, (int fd, int mode, off_t at, off_t length), (fd, mode, at, length))
+SIMPLE(int, -1, fallocate64, (int fd, int mode, off64_t at, off64_t length), (fd, mode, at, length))
 SIMPLE(int, -1, rename, (const char *from, const char *to), (from, to))
 SIMPLE(int, -1, unlink, (const char *path), (path))
 SIMPLE(int, -1, rmdir, (const char *path), (path))
 SIMPLE(int, -1, mkdir, (const char *path, mode_t mode), (path, mode))
 SIMPLE(DIR *, NULL, opendir, (const char *path), (path))
-SIMPLE(int, -1, statvfs, (const char *path, struct statvfs *to), (path, to))
+SIMPLE(int, -1, statvfs64, (const char *path, struct statvfs64 *to), (path, to))
 int msync(void *, size_t, int);
 SIMPLE(int, -1, msync, (void *at, size_t length, int flags), (at, length, flags))
 

@@ -50,17 +50,31 @@ checks() {
 }
 
 formatting() { $cargo fmt --all --check; }
-clippy() { $cargo clippy --quiet --workspace --all-targets --locked -- -D warnings; }
+clippy() {
+    $cargo clippy --quiet --workspace --all-targets --locked -- -D warnings &&
+        $cargo clippy --quiet -p shale-backing -p shale-index -p shale-store -p shale-tests \
+            --features shale-tests/shuttle --lib --test interleavings --locked -- -D warnings
+}
 rustdoc() { RUSTDOCFLAGS=-Dwarnings $cargo doc --quiet --workspace --no-deps --locked; }
 dependencies() {
     [ "$(id -u)" = 0 ] || command -v "$python" > /dev/null || return 77
     "$python" tests/scripts/check_dependencies.py
 }
-packages() { tests/scripts/setup.sh packages; }
-# What README.md says is what was measured.
-readme_figures() {
+# What the documents name exists.
+documents() {
     command -v "$python" > /dev/null || return 77
-    "$python" -B -m bench.readme --check
+    "$python" tests/scripts/check_docs.py
+}
+# Imports go down the floors that docs/design.md shows.
+rooms() {
+    command -v "$python" > /dev/null || return 77
+    "$python" tests/scripts/check_rooms.py
+}
+packages() { tests/scripts/setup.sh packages; }
+# What README.md and docs/performance.md say is what was measured.
+bench_figures() {
+    command -v "$python" > /dev/null || return 77
+    "$python" -B -m bench.documents --check
 }
 python_environment() { tests/scripts/setup.sh python; }
 test_tools() { tests/scripts/setup.sh tools; }
@@ -142,7 +156,7 @@ e2e() {
     checks failpoints failpoints_build
     say "building the end-to-end tests"
     local log=$results/e2e-build.log
-    if ! $cargo test -p shale-tests --tests --no-run --locked > "$log" 2>&1; then
+    if ! { $cargo test -p shale-tests --tests --no-run --locked && tests/scripts/interleavings.sh --no-run; } > "$log" 2>&1; then
         tail -n 100 "$log"
         printf 'failed\te2e::(does not build)\n' > "$results/e2e.tsv"
         row e2e 1 0 0
@@ -150,7 +164,7 @@ e2e() {
     fi
     say "end-to-end tests, two suites at a time"
     # The long ones first.
-    sed -n 's/.*Executable tests\/\([a-z0-9_]*\)\.rs (\(.*\))/\1 \2/p' "$log" |
+    sed -n 's/.*Executable tests\/\([a-z0-9_]*\)\/main\.rs (\(.*\))/\1 \2/p' "$log" |
         awk '{ rank = index("crash death fsx load model posix programs settle bench damage", $1); print (rank ? rank : 99), $0 }' |
         sort -n | cut -d' ' -f2- > "$results/suites"
     # Those that copy all mounts into a name space of their own keep others from unmounting.
@@ -207,7 +221,7 @@ if [ $# -eq 0 ]; then
 fi
 for part in "$@"; do
     case $part in
-        check) checks check formatting clippy rustdoc dependencies readme_figures ;;
+        check) checks check formatting clippy rustdoc dependencies rooms documents bench_figures ;;
         unit) unit ;;
         e2e) e2e ;;
         *) echo "test.sh: what is $part?" >&2; exit 2 ;;

@@ -16,7 +16,7 @@ case ${3:-} in
         mount --bind /dev/null /etc/fuse.conf
         as_user() { setpriv --reuid=65534 --regid=65534 --clear-groups "$0" "$shale" "$directory/home" "$1"; }
         as_user work
-        # Private: nobody else gets in, root not excepted.
+        # Private: no other user gets in, not even root.
         if ls "$directory/home/mnt" 2> /dev/null; then exit 1; fi
         as_user rest
         exit

@@ -28,41 +28,27 @@
 //! | `SHALE_TEST_KEEP` | keep the directories of failed tests (nothing stays mounted) |
 #![forbid(unsafe_code)]
 
-mod attributes;
-mod case;
-mod cgroup;
-mod cmd;
-mod failure;
-mod installed;
-mod library;
-mod loopdev;
-mod mount;
-mod rng;
-mod rounds;
-mod sanitized;
-mod suite;
-mod sweep;
-mod tree;
-mod writer;
+mod data;
+mod harness;
+mod machine;
+mod mounts;
 
-pub mod versioned;
-
-pub use attributes::{report, stored, wait_for};
-pub use case::{Case, Fs, note, on_ext4, seed, tally};
-pub use cgroup::MemoryGroup;
-pub use cmd::{Cmd, Finished, wait};
-pub use failure::{Context, Failure, Outcome};
-pub use installed::install_helpers;
-pub use library::{small_chunks, store_options};
-pub use loopdev::{Frozen, Loop, LoopFs, Slow};
-pub use mount::{Mount, Served, alive, binary, failpoints_binary, shale};
-pub use rng::Rng;
-pub use rounds::{is_long, rounds};
-pub use sanitized::is_sanitized;
-pub use suite::{Need, Suite, cgroup2};
-pub use sweep::sweep;
-pub use tree::{Entry, Sample, read_tree, same_trees};
-pub use writer::{Writer, is_dead};
+pub use data::rng::Rng;
+pub use data::tree::{Entry, Sample, read_tree, same_trees};
+pub use data::versions;
+pub use data::writer::{Writer, is_dead};
+pub use harness::case::{Case, Fs, note, tally};
+pub use harness::failure::{Context, Failure, Outcome};
+pub use harness::settings::{is_long, is_sanitized, on_ext4, rounds, seed};
+pub use harness::suite::{Need, Suite};
+pub use harness::sweep::sweep;
+pub use machine::cgroup::{MemoryGroup, cgroup2};
+pub use machine::cmd::{Cmd, Finished, wait};
+pub use machine::loop_device::{Frozen, Loop, LoopFs, Slow};
+pub use mounts::attributes::{report, stored, wait_for};
+pub use mounts::helpers::install_helpers;
+pub use mounts::in_process::{small_chunks, store_options};
+pub use mounts::mount::{Mount, Served, alive, binary, failpoints_binary, shale};
 
 use std::path::{Path, PathBuf};
 

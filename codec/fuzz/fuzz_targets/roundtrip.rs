@@ -6,7 +6,7 @@ use shale_codec::{ByteOrder, Decoder, Effort, ElementKind, Encoder, FrameKind, F
 
 fuzz_target!(|bytes: &[u8]| {
     let Some((control, seed)) = bytes.split_first_chunk::<4>() else { return };
-    // Long enough for the sample and several segments now and then.
+    // Long enough for the sample and several blocks now and then.
     let raw: Vec<u8> = seed.iter().copied().cycle().take(seed.len() * (1 + control[0] as usize / 16)).collect();
     let width = [1, 2, 4, 8, 3, 12, 24, 64][control[1] as usize % 8];
     let kind = [ElementKind::Float, ElementKind::Int, ElementKind::Uint, ElementKind::Opaque][control[2] as usize % 4];

@@ -1,11 +1,11 @@
-//! The directory: what is where in the payload.
+//! The directory: where the blocks and streams of the payload are.
 //!
 //! | size | field |
 //! |---|---|
 //! | 24 | recipe |
 //! | head | raw bytes before the first element (for a constant chunk: the element) |
 //! | tail | raw bytes behind the last element |
-//! | per segment: 8 | XXH3-64 of its raw bytes |
+//! | per block: 8 | XXH3-64 of its raw bytes |
 //! | per stream of it: 14 | entry |
 //!
 //! An entry:
@@ -18,22 +18,52 @@
 //! | 6 | 4 | length stored |
 //! | 10 | 4 | low half of the XXH3-64 of the stored bytes |
 //!
-//! A verbatim segment has no stream: its raw bytes are its payload, and the
+//! A verbatim block has no stream: its raw bytes are its payload, and the
 //! hash of the raw bytes checks them.
 #![forbid(unsafe_code)]
 
+use super::codes::byte_codes;
 use super::header::{FrameHeader, HEADER_LEN};
-use super::recipe::{NumberMap, RECIPE_LEN, Recipe, Scheme};
-use crate::Error;
+use super::recipe::{DENOMINATORS, NumberMap, RECIPE_LEN, Recipe, Scheme};
 use crate::checksum::hash64;
-use crate::decimal::SCALES;
-use crate::real;
-use crate::stream::{Coder, Filter};
+use crate::error::Error;
 
-pub(crate) const SEGMENT_LEN: usize = 8;
+pub(crate) const BLOCK_HASH_LEN: usize = 8;
 pub(crate) const STREAM_LEN: usize = 14;
 
-/// One stream of one segment.
+byte_codes! {
+    /// How a stream is coded.
+    pub(crate) enum Coder {
+        /// Not coded: the bytes themselves.
+        Raw = 0, "raw";
+        /// One byte, repeated.
+        Constant = 1, "constant";
+        /// Runs: a byte, then the run's length less one as a LEB128 integer.
+        Runs = 2, "runs";
+        /// Zstd with match finding practically off.
+        Entropy = 3, "entropy";
+        /// An LZ4 block.
+        Lz4 = 4, "lz4";
+        /// Zstd.
+        Zstd = 5, "zstd";
+        /// Range-coded classes of residuals; the decoded length is their number.
+        Rans = 6, "rans";
+        /// Long runs between stretches of uncoded bytes.
+        Gaps = 7, "gaps";
+    }
+}
+
+byte_codes! {
+    /// What was applied to a stream before it was coded.
+    pub(crate) enum Filter {
+        /// Nothing.
+        None = 0;
+        /// Each byte less the byte before.
+        Delta = 1;
+    }
+}
+
+/// One stream of one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StreamEntry {
     pub(crate) coder: Coder,
@@ -43,15 +73,15 @@ pub(crate) struct StreamEntry {
     pub(crate) check: u32,
 }
 
-/// Bytes of a directory, once the number of segments is known.
-pub(crate) fn directory_len(recipe: &Recipe, segments: usize) -> usize {
+/// Bytes of a directory, once the number of blocks is known.
+pub(crate) fn directory_len(recipe: &Recipe, blocks: usize) -> usize {
     RECIPE_LEN
         + recipe.head as usize
         + recipe.tail as usize
-        + segments * (SEGMENT_LEN + recipe.streams as usize * STREAM_LEN)
+        + blocks * (BLOCK_HASH_LEN + recipe.streams as usize * STREAM_LEN)
 }
 
-/// Streams that a segment of a recipe has.
+/// Streams that a block of a recipe has.
 ///
 /// Columns of bytes: one per column. Columns of numbers: one per column, the
 /// errors of decimals, the exceptions. Residuals: classes, extra bits, errors,
@@ -65,10 +95,10 @@ pub(crate) fn stream_count(recipe: &Recipe) -> usize {
     }
 }
 
-/// Writes a segment's hash at `at`; returns where its first entry goes.
-pub(crate) fn put_segment(bytes: &mut [u8], at: usize, hash: u64) -> usize {
+/// Writes a block's hash at `at`; returns where its first entry goes.
+pub(crate) fn put_block(bytes: &mut [u8], at: usize, hash: u64) -> usize {
     bytes[at..at + 8].copy_from_slice(&hash.to_le_bytes());
-    at + SEGMENT_LEN
+    at + BLOCK_HASH_LEN
 }
 
 /// Writes an entry at `at`; returns where the next one goes.
@@ -81,9 +111,9 @@ pub(crate) fn put_stream(bytes: &mut [u8], at: usize, entry: &StreamEntry) -> us
     at + STREAM_LEN
 }
 
-/// A checked view of a frame's directory.
+/// A frame's directory, checked.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Directory<'a> {
+pub(crate) struct FrameDirectory<'a> {
     pub(crate) recipe: Recipe,
     /// Raw bytes before the first element, or the element of a constant chunk.
     pub(crate) head: &'a [u8],
@@ -96,7 +126,7 @@ pub(crate) struct Directory<'a> {
     table: &'a [u8],
 }
 
-impl<'a> Directory<'a> {
+impl<'a> FrameDirectory<'a> {
     /// Checks the directory of `frame`, whose header has been read, and that
     /// its lengths account for every byte of the frame.
     pub(crate) fn parse(header: &FrameHeader, frame: &'a [u8]) -> Result<Self, Error> {
@@ -109,13 +139,13 @@ impl<'a> Directory<'a> {
         Self::parse_head(header, frame)
     }
 
-    /// The same without the check of the length: the frame may end anywhere behind its
-    /// directory. Nothing may be decoded with what this returns.
+    /// The same without the check of the length: `frame` may end anywhere behind its directory.
+    /// Do not decode with the result.
     pub(crate) fn parse_head(header: &FrameHeader, frame: &'a [u8]) -> Result<Self, Error> {
         let (bytes, payload) = frame
             .get(HEADER_LEN..)
             .and_then(|rest| rest.split_at_checked(header.directory_len as usize))
-            .ok_or(Error::Malformed("directory goes beyond the frame"))?;
+            .ok_or(Error::Malformed("directory extends beyond the frame"))?;
         let found = hash64(bytes);
         if found != header.directory_hash {
             return Err(Error::Checksum {
@@ -142,7 +172,7 @@ impl<'a> Directory<'a> {
                 .checked_sub(head.len() + tail.len())
                 .ok_or(Error::Malformed("edges longer than the chunk"))?
         };
-        let this = Directory {
+        let this = FrameDirectory {
             recipe,
             head,
             tail,
@@ -157,10 +187,10 @@ impl<'a> Directory<'a> {
     fn check(&self) -> Result<(), Error> {
         let recipe = &self.recipe;
         let width = recipe.width as usize;
-        if self.body_len > 0 && recipe.segment_len == 0 {
-            return Err(Error::Malformed("segments of no length"));
+        if self.body_len > 0 && recipe.block_len == 0 {
+            return Err(Error::Malformed("block length is zero"));
         }
-        if directory_len(recipe, self.segments())
+        if directory_len(recipe, self.blocks())
             != RECIPE_LEN + self.head.len() + self.tail.len() + self.table.len()
         {
             return Err(Error::Malformed(
@@ -169,19 +199,19 @@ impl<'a> Directory<'a> {
         }
         let numeric = recipe.map != NumberMap::Bytes;
         if numeric && !matches!(width, 1 | 2 | 4 | 8) {
-            return Err(Error::Malformed("numbers of that width do not exist"));
+            return Err(Error::Malformed("impossible width of numbers"));
         }
         let float = matches!(
             recipe.map,
             NumberMap::Ordered | NumberMap::Decimal | NumberMap::Real
         );
         if float && !matches!(width, 4 | 8) {
-            return Err(Error::Malformed("floats of that width do not exist"));
+            return Err(Error::Malformed("impossible width of floats"));
         }
-        if recipe.map == NumberMap::Real && !real::predicts(recipe.predictor) {
-            return Err(Error::Malformed("a predictor that reals do not have"));
+        if recipe.map == NumberMap::Real && !recipe.predictor.applies_to_floats() {
+            return Err(Error::Malformed("predictor not defined for reals"));
         }
-        if recipe.scale as usize >= SCALES.len() {
+        if recipe.scale as usize >= DENOMINATORS.len() {
             return Err(Error::Malformed("unknown denominator"));
         }
         match recipe.scheme {
@@ -195,9 +225,9 @@ impl<'a> Directory<'a> {
             }
             Scheme::Columns | Scheme::Residuals
                 if !self.body_len.is_multiple_of(width)
-                    || !(recipe.segment_len as usize).is_multiple_of(width) =>
+                    || !(recipe.block_len as usize).is_multiple_of(width) =>
             {
-                Err(Error::Malformed("segments are not whole elements"))
+                Err(Error::Malformed("blocks are not whole elements"))
             }
             Scheme::Columns | Scheme::Residuals
                 if recipe.streams as usize != stream_count(recipe) =>
@@ -206,42 +236,40 @@ impl<'a> Directory<'a> {
                     "number of streams does not match the recipe",
                 ))
             }
-            Scheme::Residuals if !numeric => {
-                Err(Error::Malformed("residuals of what is not a number"))
-            }
+            Scheme::Residuals if !numeric => Err(Error::Malformed("residuals of bytes")),
             _ => Ok(()),
         }
     }
 
-    /// Number of segments.
-    pub(crate) fn segments(&self) -> usize {
-        match self.recipe.segment_len as usize {
+    /// Number of blocks.
+    pub(crate) fn blocks(&self) -> usize {
+        match self.recipe.block_len as usize {
             0 => 0,
             len => self.body_len.div_ceil(len),
         }
     }
 
-    /// Raw length of a segment.
-    pub(crate) fn segment_raw_len(&self, segment: usize) -> usize {
-        let len = self.recipe.segment_len as usize;
-        len.min(self.body_len - segment * len)
+    /// Raw length of a block.
+    pub(crate) fn block_raw_len(&self, block: usize) -> usize {
+        let len = self.recipe.block_len as usize;
+        len.min(self.body_len - block * len)
     }
 
-    fn segment_at(&self, segment: usize) -> usize {
-        segment * (SEGMENT_LEN + self.recipe.streams as usize * STREAM_LEN)
+    fn block_at(&self, block: usize) -> usize {
+        block * (BLOCK_HASH_LEN + self.recipe.streams as usize * STREAM_LEN)
     }
 
-    /// XXH3-64 of the raw bytes of a segment.
-    pub(crate) fn segment_hash(&self, segment: usize) -> u64 {
-        let at = self.segment_at(segment);
+    /// XXH3-64 of the raw bytes of a block.
+    pub(crate) fn block_hash(&self, block: usize) -> u64 {
+        let at = self.block_at(block);
         let mut word = [0; 8];
         word.copy_from_slice(&self.table[at..at + 8]);
         u64::from_le_bytes(word)
     }
 
-    /// An entry of a segment.
-    pub(crate) fn stream(&self, segment: usize, stream: usize) -> Result<StreamEntry, Error> {
-        let at = self.segment_at(segment) + SEGMENT_LEN + stream * STREAM_LEN;
+    /// An entry of a block.
+    pub(crate) fn stream(&self, block: usize, stream: usize) -> Result<StreamEntry, Error> {
+        let at = self.block_at(block) + BLOCK_HASH_LEN + stream * STREAM_LEN;
         let bytes = &self.table[at..at + STREAM_LEN];
         let word = |at: usize| {
             u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
@@ -255,14 +283,14 @@ impl<'a> Directory<'a> {
         })
     }
 
-    /// Bytes that a segment occupies in the payload.
-    pub(crate) fn segment_stored_len(&self, segment: usize) -> Result<usize, Error> {
+    /// Bytes that a block occupies in the payload.
+    pub(crate) fn block_stored_len(&self, block: usize) -> Result<usize, Error> {
         if self.recipe.scheme == Scheme::Verbatim {
-            return Ok(self.segment_raw_len(segment));
+            return Ok(self.block_raw_len(block));
         }
         let mut sum = 0;
         for stream in 0..self.recipe.streams as usize {
-            sum += self.stream(segment, stream)?.stored_len as usize;
+            sum += self.stream(block, stream)?.stored_len as usize;
         }
         Ok(sum)
     }

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | 0 | 8 | magic `F5 53 48 4C 46 52 1A A7` |
 //! | 8 | 1 | format version, 1 |
-//! | 9 | 1 | kind: 1 data, 2 map, 3 catalogue |
+//! | 9 | 1 | kind: 1 data, 2 map, 3 catalog, 4 tile, 5 directory of tiles, 6 gathered pieces |
 //! | 10 | 2 | zero |
 //! | 12 | 4 | length of the raw chunk |
 //! | 16 | 4 | length of the frame, this header included |
@@ -16,73 +16,60 @@
 //! | 56 | 8 | XXH3-64 of the 56 bytes before |
 #![forbid(unsafe_code)]
 
-use crate::Error;
+use super::codes::byte_codes;
 use crate::checksum::hash64;
+use crate::error::Error;
 
 /// Bytes of the fixed header.
 pub const HEADER_LEN: usize = 64;
 
 /// The first bytes of every frame. Not text, not a prefix of any common
-/// format, and no byte occurs twice, so a scan cannot lock on one byte early.
+/// format, and no byte occurs twice, so a scan cannot match one byte early.
 pub const MAGIC: [u8; 8] = [0xF5, b'S', b'H', b'L', b'F', b'R', 0x1A, 0xA7];
 
 /// The largest chunk a frame holds.
 pub const MAX_RAW_LEN: usize = 16 << 20;
 
-/// No frame is longer: the chunk stored as it is, its directory, and slack.
+/// No frame is longer: an uncompressed chunk, its directory, and slack.
 pub(crate) const MAX_FRAME_LEN: usize = MAX_RAW_LEN + MAX_RAW_LEN / 1000 + 1024;
 
 const VERSION: u8 = 1;
 
-/// What a frame holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum FrameKind {
-    /// File data.
-    Data = 1,
-    /// A map segment.
-    Map = 2,
-    /// Index transactions or a dump of them, kept beside the data for disaster recovery.
-    Catalog = 3,
-    /// A block of an N-dimensional array in a file.
-    Tile = 4,
-    /// The directory of such blocks.
-    Tiles = 5,
-    /// Small pieces of a file from several places.
-    Gather = 6,
-}
-
-impl FrameKind {
-    fn from_byte(byte: u8) -> Option<Self> {
-        match byte {
-            1 => Some(FrameKind::Data),
-            2 => Some(FrameKind::Map),
-            3 => Some(FrameKind::Catalog),
-            4 => Some(FrameKind::Tile),
-            5 => Some(FrameKind::Tiles),
-            6 => Some(FrameKind::Gather),
-            _ => None,
-        }
+byte_codes! {
+    /// What a frame holds.
+    pub enum FrameKind {
+        /// File data.
+        Data = 1;
+        /// A map segment.
+        Map = 2;
+        /// Index transactions or a dump of them, kept beside the data for disaster recovery.
+        Catalog = 3;
+        /// A tile: a box of an N-dimensional array in a file.
+        Tile = 4;
+        /// The directory of tiles.
+        Tiles = 5;
+        /// Small pieces of a file from several places.
+        Gather = 6;
     }
 }
 
-/// Who a frame belongs to; recorded in the header so that packs describe themselves.
+/// What a frame belongs to; recorded in the header so that packs describe themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FrameMeta {
     /// What it holds.
     pub kind: FrameKind,
-    /// The inode (0 for a catalogue).
+    /// The inode (0 for the catalog).
     pub inode: u64,
     /// Offset of the first raw byte in the file.
     pub offset: u64,
-    /// Grows with every frame of a store; orders frames of the same range.
+    /// Increases with every frame of a store; orders frames of the same range.
     pub sequence: u64,
 }
 
 /// The header of a frame, checked against its own checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
-    /// Who the frame belongs to.
+    /// What the frame belongs to.
     pub meta: FrameMeta,
     /// Length of the chunk it holds.
     pub raw_len: u32,
@@ -114,7 +101,7 @@ pub(crate) fn write_header(header: &FrameHeader) -> [u8; HEADER_LEN] {
 
 /// Reads the header at the start of `bytes`, which need not hold more than
 /// [`HEADER_LEN`] bytes. Succeeds only if magic, version and checksum are
-/// right and the lengths are possible, so it also serves to find the next
+/// right and the lengths are possible, so a scan can use it to find the next
 /// frame behind damage.
 pub fn parse_header(bytes: &[u8]) -> Result<FrameHeader, Error> {
     let Some(bytes) = bytes.first_chunk::<HEADER_LEN>() else {
@@ -158,7 +145,7 @@ pub fn parse_header(bytes: &[u8]) -> Result<FrameHeader, Error> {
         directory_hash: read_u64(bytes, 48),
     };
     if header.raw_len as usize > MAX_RAW_LEN {
-        return Err(Error::Malformed("raw length over the limit"));
+        return Err(Error::Malformed("raw length exceeds the limit"));
     }
     if header.frame_len as usize > MAX_FRAME_LEN
         || (header.frame_len as usize) < HEADER_LEN + header.directory_len as usize

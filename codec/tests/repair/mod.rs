@@ -22,25 +22,25 @@ pub(crate) fn repair(frame: &mut [u8]) {
     frame[16..20].copy_from_slice(&(len as u32).to_le_bytes());
 
     let [head, tail, streams] = [frame[69] as usize, frame[70] as usize, frame[71] as usize];
-    let segment_len = word(frame, 72).max(1);
+    let block_len = word(frame, 72).max(1);
     let body = raw_len.saturating_sub(head + tail);
-    let segments = if frame[64] == 1 {
+    let blocks = if frame[64] == 1 {
         0
     } else {
-        body.div_ceil(segment_len)
+        body.div_ceil(block_len)
     };
     let table = 64 + 24 + head + tail;
-    let end = table.saturating_add(segments.saturating_mul(8 + 14 * streams));
+    let end = table.saturating_add(blocks.saturating_mul(8 + 14 * streams));
     if end > len {
         return;
     }
     frame[20..24].copy_from_slice(&((end - 64) as u32).to_le_bytes());
     let mut payload = end;
     let mut at = table;
-    for segment in 0..segments {
+    for block in 0..blocks {
         at += 8;
         if streams == 0 {
-            let stored = segment_len.min(body - segment * segment_len);
+            let stored = block_len.min(body - block * block_len);
             if let Some(bytes) = frame.get(payload..payload + stored) {
                 let hash = XxHash3_64::oneshot(bytes);
                 frame[at - 8..at].copy_from_slice(&hash.to_le_bytes());

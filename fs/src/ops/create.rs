@@ -1,18 +1,66 @@
-//! New inodes of every type.
+//! Creating files, directories and links.
 
-use shale_store::index::NewNode;
-use shale_store::index::schema::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
+use shale_index::NewNode;
+use shale_index::schema::{Inode, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
+use shale_store::CurrentInode;
 
 use crate::acl::{self, Acl};
-use crate::error::refused;
-use crate::{Attr, Caller, Error, Fs, Handle};
+use crate::policy::Policy;
+use crate::privileges::S_ISGID;
+use crate::{Access, Attr, Caller, Error, Fs, Handle};
 
-const S_ISGID: u32 = 0o2000;
 /// Longest target of a symbolic link, without the final NUL.
 const TARGET_MAX: usize = 4095;
 
+/// What to create.
+struct Node<'a> {
+    /// Type and permissions, before the umask or a default access control list.
+    mode: u32,
+    umask: u32,
+    rdev: u32,
+    /// Of a symbolic link.
+    target: &'a [u8],
+}
+
+/// Mode and extended attributes of a new inode.
+#[derive(Clone)]
+struct Inherited {
+    mode: u32,
+    xattrs: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl Node<'_> {
+    /// The inode to create in a directory. A set-group-ID directory passes its group on, and to a
+    /// directory the bit itself.
+    fn made_in(
+        &self,
+        dir: &Inode,
+        caller: &Caller,
+        policy: &Policy,
+        inherited: &Inherited,
+    ) -> NewNode {
+        let Inherited { mut mode, xattrs } = inherited.clone();
+        let mut gid = caller.gid;
+        if dir.mode & S_ISGID != 0 {
+            gid = dir.gid;
+            if mode & S_IFMT == S_IFDIR {
+                mode |= S_ISGID;
+            }
+        }
+        NewNode {
+            mode,
+            uid: caller.uid,
+            gid,
+            rdev: self.rdev,
+            target: self.target.to_vec(),
+            chunk_shift: policy.chunk_shift,
+            xattrs,
+        }
+    }
+}
+
 impl Fs {
-    /// Creates and opens a regular file, for writing if `writes`.
+    /// Creates and opens a regular file.
     ///
     /// # Errors
     /// As [`Fs::mknod`].
@@ -23,15 +71,28 @@ impl Fs {
         name: &[u8],
         mode: u32,
         umask: u32,
-        writes: bool,
+        access: Access,
     ) -> Result<(Attr, Handle), Error> {
         let generation = self.policies.generation();
         let policy = self.policy_in(parent)?;
-        let mode = mode & !S_IFMT | S_IFREG;
-        let attr = self.mknod(caller, parent, name, mode, umask, 0)?;
-        let handle = Handle::new(self.store.file(attr.ino)?, writes);
+        let node = Node {
+            mode: mode & !S_IFMT | S_IFREG,
+            umask,
+            rdev: 0,
+            target: b"",
+        };
+        self.store.admit_names()?;
+        let inherited = self.inherit(parent, &node)?;
+        let (inode, file) = self.store.create_file(parent, name, |dir| {
+            node.made_in(dir, caller, &policy, &inherited)
+        })?;
+        let handle = Handle::new(file, access);
         self.begin_policy(&handle, generation, &policy);
-        Ok((attr, handle))
+        if let Err(e) = self.finish_names() {
+            self.release(handle);
+            return Err(e);
+        }
+        Ok((CurrentInode::from(inode).into(), handle))
     }
 
     /// Creates a file, fifo, socket or device.
@@ -52,7 +113,13 @@ impl Fs {
         } else {
             mode
         };
-        self.make(caller, parent, name, mode, umask, rdev, Vec::new())
+        let node = Node {
+            mode,
+            umask,
+            rdev,
+            target: b"",
+        };
+        self.make(caller, parent, name, &node)
     }
 
     /// Creates a directory.
@@ -67,8 +134,13 @@ impl Fs {
         mode: u32,
         umask: u32,
     ) -> Result<Attr, Error> {
-        let mode = mode & !S_IFMT | S_IFDIR;
-        self.make(caller, parent, name, mode, umask, 0, Vec::new())
+        let node = Node {
+            mode: mode & !S_IFMT | S_IFDIR,
+            umask,
+            rdev: 0,
+            target: b"",
+        };
+        self.make(caller, parent, name, &node)
     }
 
     /// Creates a symbolic link.
@@ -83,67 +155,56 @@ impl Fs {
         target: &[u8],
     ) -> Result<Attr, Error> {
         if target.len() > TARGET_MAX {
-            return refused(libc::ENAMETOOLONG);
+            return Err(Error::NameTooLong);
         }
-        self.make(caller, parent, name, S_IFLNK | 0o777, 0, 0, target.to_vec())
+        let node = Node {
+            mode: S_IFLNK | 0o777,
+            umask: 0,
+            rdev: 0,
+            target,
+        };
+        self.make(caller, parent, name, &node)
     }
 
-    #[allow(clippy::too_many_arguments)]
+    /// Creates an inode under the policy of its directory.
     fn make(
         &self,
         caller: &Caller,
         parent: u64,
         name: &[u8],
-        mode: u32,
-        umask: u32,
-        rdev: u32,
-        target: Vec<u8>,
+        node: &Node<'_>,
     ) -> Result<Attr, Error> {
         self.store.admit_names()?;
-        let dir = self.namespace().inode(parent)?;
-        let is_dir = mode & S_IFMT == S_IFDIR;
-        let (mut mode, xattrs) = if mode & S_IFMT == S_IFLNK {
-            (mode, Vec::new())
-        } else {
-            self.inherit(parent, mode, umask)?
-        };
-        let mut gid = caller.gid;
-        if dir.mode & S_ISGID != 0 {
-            gid = dir.gid;
-            if is_dir {
-                mode |= S_ISGID;
-            }
-        }
-        let node = NewNode {
-            mode,
-            uid: caller.uid,
-            gid,
-            rdev,
-            target,
-            chunk_shift: self.policy_in(parent)?.chunk_shift,
-            xattrs,
-        };
-        let (inode, _) = self.namespace().create(parent, name, &node)?;
-        self.names_changed()?;
-        Ok(self.attr(inode))
+        let policy = self.policy_in(parent)?;
+        let inherited = self.inherit(parent, node)?;
+        let inode = self.store.create(parent, name, |dir| {
+            node.made_in(dir, caller, &policy, &inherited)
+        })?;
+        self.finish_names()?;
+        Ok(CurrentInode::from(inode).into())
     }
 
     /// Mode and access control lists of a new inode: from the default list of its directory, or
     /// from the umask when there is none.
-    #[allow(clippy::type_complexity)]
-    fn inherit(
-        &self,
-        parent: u64,
-        mode: u32,
-        umask: u32,
-    ) -> Result<(u32, Vec<(Vec<u8>, Vec<u8>)>), Error> {
-        let Some(bytes) = self.namespace().xattr(parent, acl::DEFAULT)? else {
-            return Ok((mode & !(umask & 0o777), Vec::new()));
+    fn inherit(&self, parent: u64, node: &Node<'_>) -> Result<Inherited, Error> {
+        if node.mode & S_IFMT == S_IFLNK {
+            return Ok(Inherited {
+                mode: node.mode,
+                xattrs: Vec::new(),
+            });
+        }
+        let stored = self.store.xattr(parent, acl::DEFAULT)?;
+        let default = match &stored {
+            Some(bytes) => Acl::parse(bytes)?,
+            None => None,
         };
-        let Some(default) = Acl::parse(&bytes)? else {
-            return Ok((mode & !(umask & 0o777), Vec::new()));
+        let (Some(bytes), Some(default)) = (stored, default) else {
+            return Ok(Inherited {
+                mode: node.mode & !(node.umask & 0o777),
+                xattrs: Vec::new(),
+            });
         };
-        let (access, mode) = default.inherit(mode);
+        let (access, mode) = default.inherit(node.mode);
         let mut xattrs = Vec::new();
         if !access.is_minimal() {
             xattrs.push((acl::ACCESS.to_vec(), access.encode()));
@@ -151,6 +212,6 @@ impl Fs {
         if mode & S_IFMT == S_IFDIR {
             xattrs.push((acl::DEFAULT.to_vec(), bytes));
         }
-        Ok((mode, xattrs))
+        Ok(Inherited { mode, xattrs })
     }
 }

@@ -1,9 +1,8 @@
-//! Space ahead of time, and holes.
+//! Allocation and holes.
 
-use shale_store::index::extent::MAX_FILE_SIZE;
+use shale_index::extent::MAX_FILE_SIZE;
 
-use crate::error::refused;
-use crate::options::Synchronous;
+use crate::durability::Change;
 use crate::{Error, Fs, Handle};
 
 impl Fs {
@@ -24,26 +23,23 @@ impl Fs {
         const ZERO_KEEP: i32 = ZERO | libc::FALLOC_FL_KEEP_SIZE;
         self.store.check_writable()?;
         if len == 0 {
-            return refused(libc::EINVAL);
+            return Err(Error::Invalid("length"));
         }
         let Some(end) = offset.checked_add(len).filter(|&end| end <= MAX_FILE_SIZE) else {
-            return refused(libc::EFBIG);
+            return Err(Error::TooLarge);
         };
         match mode {
             PUNCH | ZERO_KEEP | ZERO => self.store.punch(&handle.file, offset, len)?,
             0 | libc::FALLOC_FL_KEEP_SIZE => {
                 if len > self.store.space()?.available {
-                    return refused(libc::ENOSPC);
+                    return Err(Error::NoSpace);
                 }
             }
-            _ => return refused(libc::EOPNOTSUPP),
+            _ => return Err(Error::NotSupported),
         }
         if matches!(mode, 0 | ZERO) && end > handle.file.size() {
             self.store.truncate(&handle.file, end)?;
         }
-        if self.is_synchronous(Synchronous::Everything) {
-            self.store.sync(&handle.file)?;
-        }
-        Ok(())
+        self.finish_and_wait(handle, Change::Contents { sync: false })
     }
 }

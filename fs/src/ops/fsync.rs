@@ -6,7 +6,7 @@ impl Fs {
     /// Returns when the file's data, size, times and names are durable.
     ///
     /// # Errors
-    /// What prevented it, or a failure that this handle has not reported yet.
+    /// What prevented it, or a failure of writing behind that this handle has not reported yet.
     pub fn fsync(&self, handle: &Handle) -> Result<(), Error> {
         let synced = self.store.sync(&handle.file);
         let reported = handle.report();

@@ -8,6 +8,6 @@ impl Fs {
     /// # Errors
     /// `ENOENT`, or when the store fails.
     pub fn getattr(&self, ino: u64) -> Result<Attr, Error> {
-        Ok(self.attr(self.store.inode(ino)?))
+        Ok(self.store.stat(ino)?.into())
     }
 }

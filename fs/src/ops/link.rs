@@ -1,4 +1,4 @@
-//! Further names.
+//! Hard links.
 
 use crate::{Attr, Error, Fs};
 
@@ -9,8 +9,8 @@ impl Fs {
     /// As link(2).
     pub fn link(&self, ino: u64, parent: u64, name: &[u8]) -> Result<Attr, Error> {
         self.store.admit_names()?;
-        self.namespace().link(ino, parent, name)?;
-        self.names_changed()?;
+        self.store.link(ino, parent, name)?;
+        self.finish_names()?;
         self.getattr(ino)
     }
 }

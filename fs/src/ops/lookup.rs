@@ -1,19 +1,19 @@
-//! Names to inodes.
+//! Looking names up.
 
 use crate::{Attr, Error, Fs};
 
 impl Fs {
-    /// What a name in a directory stands for. `.` and `..` are answered too, for file handles
+    /// The attributes of a name in a directory. `.` and `..` are answered too, for NFS file handles
     /// that outlive the kernel's cache.
     ///
     /// # Errors
     /// `ENOENT`, `ENAMETOOLONG`, or when the store fails.
     pub fn lookup(&self, parent: u64, name: &[u8]) -> Result<Attr, Error> {
-        let seen = match name {
-            b"." => self.store.inode(parent)?,
-            b".." => self.store.inode(self.namespace().inode(parent)?.parent)?,
+        let current = match name {
+            b"." => self.store.stat(parent)?,
+            b".." => self.store.stat(self.inode(parent)?.parent)?,
             _ => self.store.look_up(parent, name)?,
         };
-        Ok(self.attr(seen))
+        Ok(current.into())
     }
 }

@@ -1,40 +1,38 @@
-//! Open files.
+//! Opening and closing files.
 
-use crate::{Error, Fs, Handle};
+use crate::durability::{Change, Finish};
+use crate::{Access, Error, Fs, Handle};
 
 impl Fs {
-    /// Opens a regular file, for writing if `writes`.
+    /// Opens a regular file.
     ///
     /// # Errors
     /// `ENOENT`, `EROFS`, or when the store fails.
-    pub fn open(&self, ino: u64, writes: bool) -> Result<Handle, Error> {
-        if writes {
+    pub fn open(&self, ino: u64, access: Access) -> Result<Handle, Error> {
+        if access.writes {
             self.store.check_writable()?;
         }
-        let handle = Handle::new(self.store.file(ino)?, writes);
-        if writes {
+        let handle = Handle::new(self.store.file(ino)?, access);
+        if access.writes {
             self.follow_policy(&handle)?;
         }
         Ok(handle)
     }
 
-    /// Whether what is written through a handle has to be durable when it is closed.
+    /// A descriptor of the handle is being closed: says when `close` may return.
     ///
     /// # Errors
-    /// When the store fails.
-    pub fn wants_sync(&self, handle: &Handle) -> Result<bool, Error> {
-        Ok(handle.writes && self.follow_policy(handle)?)
+    /// A failure of writing behind that this handle has not reported yet. Where the file has to
+    /// be synced first, the sync reports it.
+    pub fn flush(&self, handle: &Handle) -> Result<Finish, Error> {
+        let finish = self.finish(handle, Change::Closing)?;
+        if finish == Finish::Now {
+            handle.report()?;
+        }
+        Ok(finish)
     }
 
-    /// A descriptor of the handle is being closed: reports what went wrong behind.
-    ///
-    /// # Errors
-    /// A failure of writing behind that this handle has not reported yet.
-    pub fn flush(&self, handle: &Handle) -> Result<(), Error> {
-        handle.report()
-    }
-
-    /// The last descriptor of a handle has gone.
+    /// The last descriptor of a handle was closed.
     pub fn release(&self, handle: Handle) {
         self.store.close(handle.file);
     }

@@ -3,7 +3,7 @@
 use crate::{Error, Fs, Handle};
 
 impl Fs {
-    /// Reads what becomes the contents of `out`; fewer bytes than asked for only at the end.
+    /// Reads into `out`, which is replaced; fewer bytes than asked for only at the end.
     ///
     /// # Errors
     /// `EIO` when stored bytes are damaged, or when the device fails.
@@ -14,7 +14,6 @@ impl Fs {
         len: usize,
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
-        self.settling.note_traffic(len);
         if let Err(e) = self.store.read(&handle.file, offset, len, out) {
             self.store.note_unreadable(handle.ino(), offset, &e);
             return Err(e.into());

@@ -1,6 +1,7 @@
-//! Directories.
+//! Listing directories.
 
-use shale_store::index::schema::{S_IFDIR, S_IFMT};
+use shale_index::DirEntry;
+use shale_index::schema::{S_IFDIR, S_IFMT};
 
 use crate::{Attr, Error, Fs};
 
@@ -9,19 +10,6 @@ const AFTER_SELF: u64 = 1;
 const AFTER_PARENT: u64 = 2;
 /// Entries fetched from the index at a time.
 const PAGE: usize = 256;
-
-/// One entry of a directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
-    /// The name.
-    pub name: Vec<u8>,
-    /// What it stands for.
-    pub ino: u64,
-    /// File type bits.
-    pub kind: u32,
-    /// Where to go on after this entry.
-    pub cookie: u64,
-}
 
 impl Fs {
     /// Hands the entries after a cookie to `take`, until that answers `false` or there are no
@@ -33,9 +21,9 @@ impl Fs {
         &self,
         dir: u64,
         cookie: u64,
-        mut take: impl FnMut(&Listed) -> bool,
+        mut take: impl FnMut(&DirEntry) -> bool,
     ) -> Result<(), Error> {
-        let dot = |name: &[u8], ino, cookie| Listed {
+        let dot = |name: &[u8], ino, cookie| DirEntry {
             name: name.to_vec(),
             ino,
             kind: S_IFDIR & S_IFMT,
@@ -45,40 +33,34 @@ impl Fs {
             return Ok(());
         }
         if cookie < AFTER_PARENT {
-            let parent = self.namespace().inode(dir)?.parent;
+            let parent = self.inode(dir)?.parent;
             if !take(&dot(b"..", parent, AFTER_PARENT)) {
                 return Ok(());
             }
         }
         let mut cookie = if cookie <= AFTER_PARENT { 0 } else { cookie };
         loop {
-            let page = self.namespace().readdir(dir, cookie, PAGE)?;
+            let page = self.store.readdir(dir, cookie, PAGE)?;
             let Some(last) = page.last() else {
                 return Ok(());
             };
             cookie = last.cookie;
             for entry in page {
-                let listed = Listed {
-                    name: entry.name,
-                    ino: entry.ino,
-                    kind: entry.kind,
-                    cookie: entry.cookie,
-                };
-                if !take(&listed) {
+                if !take(&entry) {
                     return Ok(());
                 }
             }
         }
     }
 
-    /// The attributes of a listed entry; `None` when it has gone meanwhile.
+    /// The attributes of a listed entry; `None` when it was removed meanwhile.
     ///
     /// # Errors
     /// When the store fails.
-    pub fn listed_attr(&self, listed: &Listed) -> Result<Option<Attr>, Error> {
-        match self.getattr(listed.ino) {
+    pub fn entry_attr(&self, entry: &DirEntry) -> Result<Option<Attr>, Error> {
+        match self.getattr(entry.ino) {
             Ok(attr) => Ok(Some(attr)),
-            Err(e) if e.errno() == libc::ENOENT => Ok(None),
+            Err(e) if e.is_missing() => Ok(None),
             Err(e) => Err(e),
         }
     }

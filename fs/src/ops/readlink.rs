@@ -1,8 +1,7 @@
 //! Targets of symbolic links.
 
-use shale_store::index::schema::{S_IFLNK, S_IFMT};
+use shale_index::schema::{S_IFLNK, S_IFMT};
 
-use crate::error::refused;
 use crate::{Error, Fs};
 
 impl Fs {
@@ -11,9 +10,9 @@ impl Fs {
     /// # Errors
     /// `EINVAL` when it is not one, or when the store fails.
     pub fn readlink(&self, ino: u64) -> Result<Vec<u8>, Error> {
-        let inode = self.namespace().inode(ino)?;
+        let inode = self.inode(ino)?;
         if inode.mode & S_IFMT != S_IFLNK {
-            return refused(libc::EINVAL);
+            return Err(Error::Invalid("symbolic link"));
         }
         Ok(inode.target)
     }

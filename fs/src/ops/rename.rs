@@ -1,8 +1,7 @@
-//! Names that move.
+//! Renaming.
 
-use shale_store::index::RenameMode;
+use shale_index::RenameMode;
 
-use crate::error::refused;
 use crate::{Error, Fs};
 
 impl Fs {
@@ -22,32 +21,22 @@ impl Fs {
             0 => RenameMode::Replace,
             libc::RENAME_NOREPLACE => RenameMode::NoReplace,
             libc::RENAME_EXCHANGE => RenameMode::Exchange,
-            _ => return refused(libc::EINVAL),
+            _ => return Err(Error::Invalid("flags")),
         };
-        let (removed, _) = self
-            .namespace()
+        let renamed = self
+            .store
             .rename(parent, name, new_parent, new_name, mode)?;
-        if let Some(removed) = removed {
-            self.after(removed);
+        if let Some(replaced) = renamed.replaced {
+            self.after(replaced);
         }
+        // Policies follow the place: what was moved has those of its new directory.
         if parent != new_parent {
-            self.relocated(new_parent, new_name)?;
-            if mode == RenameMode::Exchange {
-                self.relocated(parent, name)?;
+            if renamed.moved.is_dir() || renamed.exchanged.is_some_and(|inode| inode.is_dir()) {
+                self.policies.changed();
+            } else {
+                self.policies.moved();
             }
         }
-        self.names_changed()
-    }
-
-    /// Policies follow the place: what was moved has those of its new directory.
-    fn relocated(&self, parent: u64, name: &[u8]) -> Result<(), Error> {
-        match self.namespace().lookup(parent, name) {
-            Ok(inode) if !inode.is_dir() => self.policies.moved(),
-            Ok(_) => self.policies.changed(),
-            // Moved on already by somebody else, who saw to it.
-            Err(e) if e.errno() == libc::ENOENT => self.policies.changed(),
-            Err(e) => return Err(e.into()),
-        }
-        Ok(())
+        self.finish_names()
     }
 }

@@ -1,12 +1,12 @@
-//! Changes of attributes and size.
+//! Changing attributes and size.
 
-use shale_store::index::AttrChange;
-use shale_store::index::schema::Time;
+use shale_index::AttrChange;
+use shale_index::schema::Time;
 
 use crate::acl::{self, Acl};
-use crate::error::refused;
-use crate::options::Synchronous;
-use crate::{Attr, Error, Fs, Handle};
+use crate::durability::Change;
+use crate::privileges::{CAPABILITY, without_privileges};
+use crate::{Access, Attr, Error, Fs, Handle};
 
 /// What to change; `None` leaves it as it is.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,7 +25,7 @@ pub struct SetAttr {
     pub mtime: Option<Time>,
     /// Last change of the inode; now, when it is not given.
     pub ctime: Option<Time>,
-    /// Whoever changes the size may not keep set-id bits alive.
+    /// A caller who changes the size may not keep set-id bits alive.
     pub kill_privileges: bool,
 }
 
@@ -40,21 +40,6 @@ impl SetAttr {
     }
 }
 
-/// The extended attribute that holds the capabilities of a program.
-pub(super) const CAPABILITY: &[u8] = b"security.capability";
-const S_ISUID: u32 = 0o4000;
-const S_ISGID: u32 = 0o2000;
-const S_IXGRP: u32 = 0o0010;
-
-/// A mode without what a change of owner or contents takes away.
-pub(super) fn without_privileges(mode: u32) -> u32 {
-    let kept = mode & !S_ISUID;
-    if mode & S_IXGRP == 0 {
-        return kept;
-    }
-    kept & !S_ISGID
-}
-
 impl Fs {
     /// Changes attributes and size.
     ///
@@ -62,40 +47,16 @@ impl Fs {
     /// `ENOENT`, `EISDIR`, `EINVAL`, `EFBIG`, or when the store fails.
     pub fn setattr(&self, ino: u64, handle: Option<&Handle>, set: &SetAttr) -> Result<Attr, Error> {
         if let Some(size) = set.size {
-            let always = self.is_synchronous(Synchronous::Everything);
-            match handle {
-                Some(handle) => {
-                    self.store.truncate(&handle.file, size)?;
-                    if self.follow_policy(handle)? || always {
-                        self.store.sync(&handle.file)?;
-                    }
-                }
-                None => {
-                    let inode = self.namespace().inode(ino)?;
-                    if inode.is_dir() {
-                        return refused(libc::EISDIR);
-                    }
-                    let sync = self.policy_of(&inode)?.sync || always;
-                    let file = self.store.file(ino)?;
-                    let result = self.store.truncate(&file, size).and_then(|()| {
-                        if sync {
-                            self.store.sync(&file)?;
-                        }
-                        Ok(())
-                    });
-                    self.store.close(file);
-                    result?;
-                }
-            }
+            self.resize(ino, handle, size)?;
         }
         let mut set = *set;
         let chowned = set.uid.is_some() || set.gid.is_some();
-        // Of a request for nothing at all only that is meant which the wire does not show:
-        // somebody is about to change the contents in another way than by writing.
+        // A request for no change at all means what the wire does not show: a program is about to
+        // change the contents in another way than by writing.
         let kill = chowned || (set.size.is_some() && set.kill_privileges) || set.is_empty();
         let mut privileges_gone = false;
         if kill && set.mode.is_none() {
-            let inode = self.namespace().inode(ino)?;
+            let inode = self.inode(ino)?;
             let kept = without_privileges(inode.mode);
             if !inode.is_dir() && kept != inode.mode {
                 set.mode = Some(kept);
@@ -122,7 +83,7 @@ impl Fs {
             change.xattrs.push((CAPABILITY.to_vec(), None));
         }
         if let Some(mode) = set.mode
-            && let Some(bytes) = self.namespace().xattr(ino, acl::ACCESS)?
+            && let Some(bytes) = self.store.xattr(ino, acl::ACCESS)?
             && let Some(mut acl) = Acl::parse(&bytes)?
         {
             acl.set_mode(mode);
@@ -130,8 +91,26 @@ impl Fs {
                 .xattrs
                 .push((acl::ACCESS.to_vec(), Some(acl.encode())));
         }
-        let attr = self.attr(self.store.set_attr(ino, &change)?);
-        self.attributes_changed()?;
-        Ok(attr)
+        let seen = self.store.set_attr(ino, &change)?;
+        self.finish_attributes()?;
+        Ok(seen.into())
+    }
+
+    fn resize(&self, ino: u64, handle: Option<&Handle>, size: u64) -> Result<(), Error> {
+        let resize = |handle: &Handle| {
+            self.follow_policy(handle)?;
+            self.store.truncate(&handle.file, size)?;
+            self.finish_and_wait(handle, Change::Contents { sync: false })
+        };
+        if let Some(handle) = handle {
+            return resize(handle);
+        }
+        if self.inode(ino)?.is_dir() {
+            return Err(Error::IsDirectory);
+        }
+        let handle = Handle::new(self.store.file(ino)?, Access::WRITE);
+        let result = resize(&handle);
+        self.release(handle);
+        result
     }
 }

@@ -1,6 +1,6 @@
 //! Space.
 
-use shale_store::index::ROOT;
+use shale_index::ROOT;
 
 use crate::{Error, Fs};
 
@@ -9,13 +9,13 @@ use crate::{Error, Fs};
 pub struct StatFs {
     /// Size of the device.
     pub blocks: u64,
-    /// Free, with what is kept for root.
+    /// Free, including what is reserved for root.
     pub free: u64,
-    /// Free for everybody.
+    /// Free for every user.
     pub available: u64,
-    /// Inodes that exist or could.
+    /// Inodes that exist or could exist.
     pub inodes: u64,
-    /// Inodes that could still be made.
+    /// Inodes that could still be created.
     pub inodes_free: u64,
 }
 
@@ -32,7 +32,7 @@ impl Fs {
     /// What the device says.
     pub fn statfs(&self) -> Result<StatFs, Error> {
         let space = self.store.space()?;
-        let totals = self.namespace().rollup(ROOT)?;
+        let totals = self.store.rollup(ROOT)?;
         let inodes_free = space.available / INODE_COST;
         Ok(StatFs {
             blocks: space.total / u64::from(BLOCK),

@@ -1,6 +1,6 @@
-//! Names that go.
+//! Removing names.
 
-use shale_store::index::Removed;
+use shale_index::Removed;
 
 use crate::{Error, Fs};
 
@@ -10,9 +10,9 @@ impl Fs {
     /// # Errors
     /// As unlink(2).
     pub fn unlink(&self, parent: u64, name: &[u8]) -> Result<(), Error> {
-        let (removed, _) = self.namespace().unlink(parent, name)?;
+        let removed = self.store.unlink(parent, name)?;
         self.after(removed);
-        self.names_changed()
+        self.finish_names()
     }
 
     /// Removes an empty directory.
@@ -20,9 +20,9 @@ impl Fs {
     /// # Errors
     /// As rmdir(2).
     pub fn rmdir(&self, parent: u64, name: &[u8]) -> Result<(), Error> {
-        let (removed, _) = self.namespace().rmdir(parent, name)?;
+        let removed = self.store.rmdir(parent, name)?;
         self.after(removed);
-        self.names_changed()
+        self.finish_names()
     }
 
     pub(super) fn after(&self, removed: Removed) {

@@ -1,6 +1,6 @@
 //! Options about the device that a store is on.
 
-use shale_store::{Choice, Device, StripeCount, Striping};
+use shale_store::{Device, DeviceOptions, StripeCount, Striping};
 
 use super::{OptionError, parse_size};
 
@@ -34,9 +34,9 @@ impl RequestedDevice {
     }
 
     /// Fills in the defaults.
-    pub(super) fn resolve(&self) -> Choice {
+    pub(super) fn resolve(&self) -> DeviceOptions {
         let usual = Striping::default();
-        Choice {
+        DeviceOptions {
             device: self.backing.flatten(),
             striping: Striping {
                 count: self.stripe_count.unwrap_or(usual.count),
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn options_of_devices_are_read() {
         let mut asked = RequestedDevice::default();
-        assert_eq!(asked.resolve(), Choice::default());
+        assert_eq!(asked.resolve(), DeviceOptions::default());
         for (name, value) in [
             ("backing", "lustre"),
             ("stripe_count", "4"),
@@ -95,7 +95,7 @@ mod tests {
         ] {
             assert!(asked.set(name, value).unwrap());
         }
-        let expected = Choice {
+        let expected = DeviceOptions {
             device: Some(Device::Lustre),
             striping: Striping {
                 count: StripeCount::Targets(4),

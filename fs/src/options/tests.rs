@@ -1,17 +1,17 @@
 use super::*;
 
-const ROOT: Defaults = Defaults {
+const ROOT: Machine = Machine {
     root: true,
     ram: 8 * GIB,
     cores: 4,
 };
-const USER: Defaults = Defaults {
+const USER: Machine = Machine {
     root: false,
     ram: 64 * GIB,
     cores: 1000,
 };
 
-fn resolve(list: &str, defaults: &Defaults) -> MountOptions {
+fn resolve(list: &str, defaults: &Machine) -> MountOptions {
     let requested = Requested::parse(list).unwrap();
     requested.resolve(Path::new("/store"), Path::new("/mnt"), defaults)
 }
@@ -89,8 +89,8 @@ fn an_ordinary_user_keeps_the_mount_private() {
 
 #[test]
 fn a_tiny_machine_still_gets_the_smallest_budget() {
-    assert_eq!(Defaults { ram: 0, ..ROOT }.memory(), MEMORY_MIN);
-    assert_eq!(Defaults { cores: 0, ..ROOT }.workers(), 1);
+    assert_eq!(Machine { ram: 0, ..ROOT }.memory(), MEMORY_MIN);
+    assert_eq!(Machine { cores: 0, ..ROOT }.workers(), 1);
 }
 
 #[test]
@@ -157,8 +157,8 @@ fn users_have_names_or_numbers() {
             .metrics_users
             .is_empty()
     );
-    for nobody in ["no such user", "", "root+", "-1", "4294967296", "a\0b"] {
-        let message = refused(&format!("metrics_users={nobody}"));
+    for unknown in ["no such user", "", "root+", "-1", "4294967296", "a\0b"] {
+        let message = refused(&format!("metrics_users={unknown}"));
         assert!(message.contains("there is no user"), "{message}");
     }
     for (list, word) in [
@@ -233,7 +233,7 @@ fn the_ends_of_the_ranges_are_allowed() {
 
 #[test]
 fn this_machine_has_memory_and_cores() {
-    let defaults = Defaults::of_this_machine();
+    let defaults = Machine::detect();
     assert!(defaults.ram >= 16 * MIB);
     assert!(defaults.cores >= 1);
 }

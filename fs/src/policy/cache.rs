@@ -1,20 +1,24 @@
 //! Looks policies up, once for each directory.
 //!
-//! All changes go through this process, so what was looked up holds until one of them says
-//! otherwise: the generation then moves on. Open files compare it before they write.
+//! A looked-up policy holds until a change moves the generation on. Open files compare the
+//! generation before they write.
+//!
+//! single-node: every change of policies and of directories goes through this process, so it can
+//! move the generation on.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
-use shale_store::index::ROOT;
-use shale_store::index::schema::Inode;
+use shale_index::ROOT;
+use shale_index::schema::Inode;
+use shale_store::Store;
 
-use super::held::Setting;
+use super::effective::Setting;
 use super::refusals::Refusals;
-use super::{Authority, Defaults, Held, Key, Policy, Value};
-use crate::{Error, Fs, Handle};
+use super::{Authority, Effective, Key, MountDefaults, Policy, Value};
+use crate::Error;
 
 /// Directories remembered at most.
 const MAX: usize = 65_536;
@@ -22,15 +26,15 @@ const MAX: usize = 65_536;
 /// Policies of a mount.
 #[derive(Debug)]
 pub(crate) struct Policies {
-    pub(super) defaults: Defaults,
-    /// Changes whenever a policy may have. Never 0.
+    pub(super) defaults: MountDefaults,
+    /// Moves on whenever a policy may have changed. Never 0.
     generation: AtomicU64,
-    dirs: RwLock<HashMap<u64, Arc<Held>>>,
+    dirs: RwLock<HashMap<u64, Arc<Effective>>>,
     pub(super) refusals: Refusals,
 }
 
 impl Policies {
-    pub(crate) fn new(defaults: Defaults) -> Self {
+    pub(crate) fn new(defaults: MountDefaults) -> Self {
         Self {
             defaults,
             generation: AtomicU64::new(1),
@@ -43,7 +47,7 @@ impl Policies {
         self.generation.load(Ordering::SeqCst)
     }
 
-    /// What holds at some directory may have changed.
+    /// The policies of some directory may have changed.
     pub(crate) fn changed(&self) {
         let mut dirs = self.dirs.write();
         dirs.clear();
@@ -55,12 +59,17 @@ impl Policies {
         self.generation.fetch_add(1, Ordering::SeqCst);
     }
 
-    fn known(&self, dir: u64) -> Option<Arc<Held>> {
+    /// Logs why an attribute was refused.
+    pub(crate) fn note_refusal(&self, store: &Store, ino: u64, name: &[u8], reason: &str) {
+        self.refusals.log(store, ino, name, reason);
+    }
+
+    fn known(&self, dir: u64) -> Option<Arc<Effective>> {
         self.dirs.read().get(&dir).cloned()
     }
 
-    /// Remembers what was looked up in a generation, unless something has changed meanwhile.
-    fn keep(&self, generation: u64, dir: u64, held: &Arc<Held>) {
+    /// Remembers what was looked up in a generation, unless the generation has moved on.
+    fn keep(&self, generation: u64, dir: u64, effective: &Arc<Effective>) {
         let mut dirs = self.dirs.write();
         if self.generation() != generation {
             return;
@@ -68,51 +77,56 @@ impl Policies {
         if dirs.len() >= MAX {
             dirs.clear();
         }
-        dirs.insert(dir, Arc::clone(held));
+        dirs.insert(dir, Arc::clone(effective));
     }
 }
 
-impl Fs {
-    /// What holds at a directory.
-    pub(super) fn held_at_dir(&self, dir: u64) -> Result<Arc<Held>, Error> {
-        if let Some(held) = self.policies.known(dir) {
-            return Ok(held);
+impl Policies {
+    /// The policies in effect at a directory.
+    pub(super) fn effective_in(&self, store: &Store, dir: u64) -> Result<Arc<Effective>, Error> {
+        if let Some(effective) = self.known(dir) {
+            return Ok(effective);
         }
-        let generation = self.policies.generation();
+        let generation = self.generation();
         let mut unknown = Vec::new();
         let mut at = dir;
-        let mut held = loop {
-            if let Some(held) = self.policies.known(at) {
-                break held;
+        let mut effective = loop {
+            if let Some(effective) = self.known(at) {
+                break effective;
             }
             unknown.push(at);
             if at == ROOT {
                 break Arc::default();
             }
-            match self.namespace().inode(at) {
-                Ok(inode) => at = inode.parent,
-                // Above what has been deleted there may be nothing any more.
-                Err(e) if e.errno() == libc::ENOENT => break Arc::default(),
-                Err(e) => return Err(e.into()),
+            match store.stat(at).map_err(Error::from) {
+                Ok(current) => at = current.inode.parent,
+                // A deleted directory may have nothing above it any more.
+                Err(e) if e.is_missing() => break Arc::default(),
+                Err(e) => return Err(e),
             }
         };
         for dir in unknown.into_iter().rev() {
-            let own = self.settings_of(dir)?;
+            let own = Self::settings_of(store, dir)?;
             if !own.is_empty() {
-                held = Arc::new(held.with(own));
+                effective = Arc::new(effective.with(own));
             }
-            self.policies.keep(generation, dir, &held);
+            self.keep(generation, dir, &effective);
         }
-        Ok(held)
+        Ok(effective)
     }
 
-    /// What holds at an inode. Something with several names belongs where its bytes are counted.
-    pub(super) fn held_at(&self, inode: &Inode) -> Result<Arc<Held>, Error> {
+    /// The policies in effect at an inode. A file with several names belongs to the directory in
+    /// which its bytes are counted.
+    pub(super) fn effective_at(
+        &self,
+        store: &Store,
+        inode: &Inode,
+    ) -> Result<Arc<Effective>, Error> {
         if inode.is_dir() {
-            return self.held_at_dir(inode.ino);
+            return self.effective_in(store, inode.ino);
         }
-        let above = self.held_at_dir(inode.parent)?;
-        let own = self.settings_of(inode.ino)?;
+        let above = self.effective_in(store, inode.parent)?;
+        let own = Self::settings_of(store, inode.ino)?;
         if own.is_empty() {
             return Ok(above);
         }
@@ -120,11 +134,11 @@ impl Fs {
     }
 
     /// What is set on an inode itself.
-    pub(super) fn settings_of(&self, ino: u64) -> Result<Vec<Setting>, Error> {
+    pub(super) fn settings_of(store: &Store, ino: u64) -> Result<Vec<Setting>, Error> {
         let mut settings = Vec::new();
         for authority in Authority::ALL {
             let prefix = authority.prefix().as_bytes();
-            for (name, bytes) in self.namespace().xattrs_with(ino, prefix)? {
+            for (name, bytes) in store.xattrs_with(ino, prefix)? {
                 let key = name
                     .strip_prefix(prefix)
                     .and_then(|name| std::str::from_utf8(name).ok())
@@ -135,12 +149,13 @@ impl Fs {
                         authority,
                         ino,
                     }),
-                    // Checked when it was set, but perhaps by a version that knew more.
+                    // It was valid when it was set, perhaps for a newer version.
                     _ => tracing::warn!(
                         inode = ino,
-                        "the attribute {} of {} is not understood and has no effect; set it anew",
-                        name.escape_ascii(),
-                        self.namespace().path(ino)
+                        "{}: attribute {} has a value that this version does not know and is \
+                         ignored; set it again",
+                        store.path_of(ino),
+                        name.escape_ascii()
                     ),
                 }
             }
@@ -148,61 +163,33 @@ impl Fs {
         Ok(settings)
     }
 
-    /// What is done with files that are created in a directory.
-    pub(crate) fn policy_in(&self, dir: u64) -> Result<Policy, Error> {
-        Ok(self.held_at_dir(dir)?.policy(&self.policies.defaults))
+    /// The policy of files that are created in a directory.
+    pub(crate) fn policy_in(&self, store: &Store, dir: u64) -> Result<Policy, Error> {
+        Ok(self.effective_in(store, dir)?.policy(&self.defaults))
     }
 
-    /// What is done with a file.
-    pub(crate) fn policy_of(&self, inode: &Inode) -> Result<Policy, Error> {
-        Ok(self.held_at(inode)?.policy(&self.policies.defaults))
-    }
-
-    /// What is known of a file that was just created and has nothing of its own: what held in its
-    /// directory in a generation.
-    pub(crate) fn begin_policy(&self, handle: &Handle, generation: u64, policy: &Policy) {
-        handle.file.set_effort(policy.write);
-        handle.policy.note(generation, policy.sync);
-    }
-
-    /// Brings an open file up to date before something is written to it. Returns whether the
-    /// writer wants it durable.
-    pub(crate) fn follow_policy(&self, handle: &Handle) -> Result<bool, Error> {
-        let generation = self.policies.generation();
-        if let Some(sync) = handle.policy.of(generation) {
-            return Ok(sync);
-        }
-        let inode = self.namespace().inode(handle.ino())?;
-        let sync = match handle.policy.last() {
-            // Without a name it belongs nowhere: it stays as it was.
-            Some(sync) if inode.nlink == 0 => sync,
-            _ => {
-                let policy = self.policy_of(&inode)?;
-                handle.file.set_effort(policy.write);
-                policy.sync
-            }
-        };
-        handle.policy.note(generation, sync);
-        Ok(sync)
+    /// The policy of a file.
+    pub(crate) fn policy_of(&self, store: &Store, inode: &Inode) -> Result<Policy, Error> {
+        Ok(self.effective_at(store, inode)?.policy(&self.defaults))
     }
 }
 
-/// What a handle knows of the policy of its file, and since which generation.
+/// Whether the policy of an open file asks for durability, as of a generation.
 #[derive(Debug, Default)]
-pub(crate) struct Followed(AtomicU64);
+pub(crate) struct HandlePolicy(AtomicU64);
 
-impl Followed {
-    fn of(&self, generation: u64) -> Option<bool> {
+impl HandlePolicy {
+    pub(crate) fn of(&self, generation: u64) -> Option<bool> {
         let word = self.0.load(Ordering::Relaxed);
         (word >> 1 == generation).then_some(word & 1 == 1)
     }
 
-    fn last(&self) -> Option<bool> {
+    pub(crate) fn last(&self) -> Option<bool> {
         let word = self.0.load(Ordering::Relaxed);
         (word != 0).then_some(word & 1 == 1)
     }
 
-    fn note(&self, generation: u64, sync: bool) {
+    pub(crate) fn note(&self, generation: u64, sync: bool) {
         let word = generation << 1 | u64::from(sync);
         self.0.store(word, Ordering::Relaxed);
     }

@@ -1,6 +1,6 @@
-//! What can be asked for, and under which names.
+//! The policies and their names.
 
-/// Something that can be asked for.
+/// A policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
     /// How what programs write is encoded.
@@ -31,7 +31,7 @@ impl Key {
         Self::Durability,
     ];
 
-    /// Its name, which stands behind the prefix of an attribute.
+    /// Its name, which follows the prefix of an attribute.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -45,13 +45,13 @@ impl Key {
         }
     }
 
-    /// The one of a name.
+    /// The policy of this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|key| key.name() == name)
     }
 
-    /// Which values it may have, to go behind "give".
+    /// The values it may have, to follow the word "give".
     #[must_use]
     pub fn wanted(self) -> &'static str {
         match self {
@@ -68,12 +68,12 @@ impl Key {
     }
 }
 
-/// Who asks.
+/// Who sets a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Authority {
-    /// Root, whose word is final.
+    /// Root, who overrides users.
     Root,
-    /// Whoever may write.
+    /// A user who may write.
     User,
 }
 

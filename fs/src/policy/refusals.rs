@@ -1,11 +1,11 @@
-//! Tells the administrator why attributes were refused, without letting users fill the log.
+//! Logs why attributes were refused, without letting users fill the log.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use shale_store::index::Namespace;
+use shale_store::Store;
 
-/// Reasons that are logged in a period at most.
+/// Most reasons that are logged in a period.
 const LOGGED: u64 = 100;
 const PERIOD: Duration = Duration::from_secs(60);
 
@@ -30,21 +30,21 @@ impl Period {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Due {
     reason: bool,
-    /// So many have been left out in a period that is over.
+    /// Refusals that were not logged in a period that is over.
     left_out: u64,
 }
 
 impl Refusals {
-    /// Logs why an attribute was refused, unless there were too many of late.
-    pub(super) fn tell(&self, namespace: &Namespace, ino: u64, name: &[u8], reason: &str) {
+    /// Logs why an attribute was refused, unless too many were logged lately.
+    pub(super) fn log(&self, store: &Store, ino: u64, name: &[u8], reason: &str) {
         let due = self.count(Instant::now());
-        tell_left_out(due.left_out);
+        log_left_out(due.left_out);
         if due.reason {
             tracing::warn!(
                 inode = ino,
-                "the attribute {} of {} is left as it is: {reason}",
-                name.escape_ascii(),
-                namespace.path(ino)
+                "{}: attribute {} refused: {reason}",
+                store.path_of(ino),
+                name.escape_ascii()
             );
         }
     }
@@ -71,22 +71,22 @@ impl Refusals {
 
 impl Drop for Refusals {
     fn drop(&mut self) {
-        tell_left_out(self.0.get_mut().map_or(0, Period::left_out));
+        log_left_out(self.0.get_mut().map_or(0, Period::left_out));
     }
 }
 
 /// Whether a line of a log only says that an attribute was refused.
 #[must_use]
 pub fn tells_of_refusal(line: &str) -> bool {
-    line.contains(" WARN the attribute ") && line.contains(" is left as it is: ")
+    line.contains(" WARN ") && line.contains(": attribute ") && line.contains(" refused: ")
         || line.contains(" WARN attributes were refused ")
 }
 
-fn tell_left_out(count: u64) {
+fn log_left_out(count: u64) {
     if count > 0 {
         tracing::warn!(
-            "attributes were refused {count} times more than is logged, which is at most {LOGGED} \
-             a minute"
+            "attributes were refused {count} more times than is logged; at most {LOGGED} refusals \
+             a minute are"
         );
     }
 }
@@ -109,7 +109,7 @@ mod tests {
         }
         assert_eq!(at(60), due(true, 1000));
         assert_eq!(at(61), due(true, 0));
-        // A quiet minute leaves nothing to tell.
+        // A quiet minute leaves nothing to log.
         assert_eq!(at(200), due(true, 0));
     }
 }

@@ -1,4 +1,4 @@
-//! What can be asked, as text and as a type.
+//! Values of policies, as text and as a type.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,10 +10,10 @@ use crate::options::{parse_chunk, parse_settle};
 
 /// Longest value of an attribute.
 const MAX: usize = 255;
-/// As much of a bad value is repeated in a message.
+/// Bytes of a bad value that a message repeats.
 const SHOWN: usize = 64;
 
-/// A value that makes sense.
+/// A valid value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// Of [`Key::Codec`].
@@ -35,7 +35,7 @@ pub enum Value {
 /// How bytes are encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Codec {
-    /// By column, whatever suits the data.
+    /// By column, as suits the data.
     Auto,
     /// As they are, with checksums.
     None,
@@ -50,9 +50,9 @@ pub enum Codec {
 pub enum Settle {
     /// Never.
     Off,
-    /// When the mount does it.
+    /// After the quiet time of the mount.
     On,
-    /// When they have not changed for so long.
+    /// When they have not changed for this time.
     After(Duration),
 }
 
@@ -65,9 +65,9 @@ pub enum Durability {
     Sync,
 }
 
-/// A value that makes no sense.
+/// A value that the policy cannot have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("'{value}' is no value for {}; give {}", .key.name(), .key.wanted())]
+#[error("'{value}' is not a valid {}; give {}", .key.name(), .key.wanted())]
 pub struct BadValue {
     key: Key,
     value: String,
@@ -115,7 +115,7 @@ impl Value {
         })
     }
 
-    /// What it is a value of.
+    /// The policy that it is a value of.
     #[must_use]
     pub fn key(&self) -> Key {
         match self {
@@ -149,7 +149,7 @@ impl Codec {
         }
     }
 
-    /// What the encoder is told; `auto` when the choice is left to it.
+    /// The effort for the encoder; `auto` when the encoder chooses.
     pub(crate) fn effort(self, auto: Effort) -> Effort {
         match self {
             Self::Auto => auto,

@@ -1,6 +1,6 @@
-//! Any block of the view is read, or refused.
+//! Any block of the base is read, or refused.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| shale_index::promises::view_block(bytes));
+fuzz_target!(|bytes: &[u8]| shale_index::fuzzing::base_block(bytes));

@@ -1,9 +1,9 @@
 //! Attributes of inodes, plain and extended.
 
-use super::{Namespace, refused};
+use super::Namespace;
 use crate::Error;
-use crate::kv::{Compare, Version};
-use crate::schema::{Inode, S_IFMT, Time, keys};
+use crate::kv::Compare;
+use crate::schema::{Ino, Inode, S_IFMT, Time, keys};
 
 /// A change of attributes; `None` leaves one as it is.
 #[derive(Clone, Debug, Default)]
@@ -46,10 +46,10 @@ impl Namespace {
     /// Changes attributes.
     ///
     /// # Errors
-    /// `ENOENT`, or when the engine fails.
-    pub fn set_attr(&self, ino: u64, attr: &AttrChange) -> Result<(Inode, Version), Error> {
-        self.transact(|change| {
-            let mut inode = change.inode(ino)?;
+    /// [`Error::NotFound`], or when the engine fails.
+    pub fn set_attr(&self, ino: Ino, attr: &AttrChange) -> Result<Inode, Error> {
+        self.transact(|transaction| {
+            let mut inode = transaction.inode(ino)?;
             if let Some(mode) = attr.mode {
                 inode.mode = inode.mode & S_IFMT | mode & !S_IFMT;
             }
@@ -61,11 +61,11 @@ impl Namespace {
             for (name, value) in &attr.xattrs {
                 let key = keys::xattr(ino, name);
                 match value {
-                    Some(value) => change.txn().put(key, value.clone()),
-                    None => change.txn().delete(key),
+                    Some(value) => transaction.txn().put(key, value.clone()),
+                    None => transaction.txn().delete(key),
                 };
             }
-            change.put_inode(inode.clone());
+            transaction.put_inode(inode.clone());
             Ok(inode)
         })
     }
@@ -74,7 +74,7 @@ impl Namespace {
     ///
     /// # Errors
     /// When the engine fails.
-    pub fn xattr(&self, ino: u64, name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+    pub fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         Ok(self
             .kv()
             .get(&keys::xattr(ino, name))?
@@ -85,7 +85,7 @@ impl Namespace {
     ///
     /// # Errors
     /// When the engine fails.
-    pub fn xattrs_with(&self, ino: u64, prefix: &[u8]) -> Result<Vec<Xattr>, Error> {
+    pub fn xattrs_with(&self, ino: Ino, prefix: &[u8]) -> Result<Vec<Xattr>, Error> {
         let (start, end) = keys::xattrs_with(ino, prefix);
         let found = self.kv().range(&start, &end, usize::MAX)?;
         Ok(found
@@ -98,7 +98,7 @@ impl Namespace {
     ///
     /// # Errors
     /// When the engine fails.
-    pub fn xattr_names(&self, ino: u64) -> Result<Vec<Vec<u8>>, Error> {
+    pub fn xattr_names(&self, ino: Ino) -> Result<Vec<Vec<u8>>, Error> {
         let (start, end) = keys::xattrs(ino);
         let found = self.kv().range(&start, &end, usize::MAX)?;
         Ok(found
@@ -111,65 +111,64 @@ impl Namespace {
     /// Sets an extended attribute.
     ///
     /// # Errors
-    /// `EEXIST`, `ENODATA`, `ERANGE`, `E2BIG`, `ENOSPC`, or when the engine fails.
+    /// [`Error::Exists`], [`Error::NoData`], [`Error::InvalidAttribute`], [`Error::TooLarge`],
+    /// [`Error::AttributesFull`], or when the engine fails.
     pub fn set_xattr(
         &self,
-        ino: u64,
+        ino: Ino,
         name: &[u8],
         value: &[u8],
         mode: XattrMode,
-    ) -> Result<Version, Error> {
+    ) -> Result<(), Error> {
         if name.is_empty() || name.len() > super::NAME_MAX {
-            return refused(libc::ERANGE);
+            return Err(Error::InvalidAttribute);
         }
         if value.len() > XATTR_VALUE_MAX {
-            return refused(libc::E2BIG);
+            return Err(Error::TooLarge);
         }
-        let ((), version) = self.transact(|change| {
-            let mut inode = change.inode(ino)?;
+        self.transact(|transaction| {
+            let mut inode = transaction.inode(ino)?;
             let key = keys::xattr(ino, name);
             let old = self.kv().get(&key)?;
             match (&old, mode) {
-                (Some(_), XattrMode::Create) => return refused(libc::EEXIST),
-                (None, XattrMode::Replace) => return refused(libc::ENODATA),
+                (Some(_), XattrMode::Create) => return Err(Error::Exists),
+                (None, XattrMode::Replace) => return Err(Error::NoData),
                 (Some(old), _) => {
-                    change
+                    transaction
                         .txn()
                         .compare(Compare::VersionIs(key.clone(), old.version));
                 }
                 (None, _) => {
                     let used: usize = self.xattr_names(ino)?.iter().map(|n| n.len() + 1).sum();
                     if used + name.len() + 1 > XATTR_LIST_MAX {
-                        return refused(libc::ENOSPC);
+                        return Err(Error::AttributesFull);
                     }
-                    change.txn().compare(Compare::Absent(key.clone()));
+                    transaction.txn().compare(Compare::Absent(key.clone()));
                 }
             }
-            change.txn().put(key, value.to_vec());
+            transaction.txn().put(key, value.to_vec());
             inode.ctime = Time::now();
-            change.put_inode(inode);
+            transaction.put_inode(inode);
             Ok(())
-        })?;
-        Ok(version)
+        })
     }
 
     /// Removes an extended attribute.
     ///
     /// # Errors
-    /// `ENODATA`, or when the engine fails.
-    pub fn remove_xattr(&self, ino: u64, name: &[u8]) -> Result<Version, Error> {
-        let ((), version) = self.transact(|change| {
-            let mut inode = change.inode(ino)?;
+    /// [`Error::NoData`], or when the engine fails.
+    pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<(), Error> {
+        self.transact(|transaction| {
+            let mut inode = transaction.inode(ino)?;
             let key = keys::xattr(ino, name);
             if self.kv().get(&key)?.is_none() {
-                return refused(libc::ENODATA);
+                return Err(Error::NoData);
             }
-            change.txn().compare(Compare::Exists(key.clone()));
-            change.txn().delete(key);
+            transaction.txn().compare(Compare::Exists(key.clone()));
+            transaction.txn().delete(key);
             inode.ctime = Time::now();
-            change.put_inode(inode);
+            transaction.put_inode(inode);
             Ok(())
-        })?;
-        Ok(version)
+        })
     }
 }

@@ -1,9 +1,8 @@
 //! New names: files, directories, links.
 
-use super::{NAME_MAX, Namespace, refused};
+use super::{NAME_MAX, Namespace};
 use crate::Error;
-use crate::kv::Version;
-use crate::schema::{Delta, Inode, MapRoot, Phase, S_IFDIR, S_IFMT, Time, keys};
+use crate::schema::{Delta, Ino, Inode, MapRoot, Phase, S_IFDIR, S_IFMT, Time, keys};
 
 /// Most names an inode can have.
 const LINK_MAX: u32 = 0x7fff_ffff;
@@ -31,24 +30,33 @@ impl Namespace {
     /// Creates an inode of any type with its first name.
     ///
     /// # Errors
-    /// `EEXIST`, `ENOENT` (the directory is gone), `ENOTDIR`, `ENAMETOOLONG`, or when the engine
-    /// fails.
-    pub fn create(
+    /// [`Error::Exists`], [`Error::NotFound`] (the directory), [`Error::NotDirectory`],
+    /// [`Error::NameTooLong`], [`Error::InvalidName`], or when the engine fails.
+    pub fn create(&self, parent: Ino, name: &[u8], node: &NewNode) -> Result<Inode, Error> {
+        self.create_with(parent, name, |_| node.clone())
+    }
+
+    /// As [`Namespace::create`], with what the caller makes of the directory's inode.
+    ///
+    /// # Errors
+    /// As [`Namespace::create`].
+    pub fn create_with(
         &self,
-        parent: u64,
+        parent: Ino,
         name: &[u8],
-        node: &NewNode,
-    ) -> Result<(Inode, Version), Error> {
+        node: impl Fn(&Inode) -> NewNode,
+    ) -> Result<Inode, Error> {
         check_name(name)?;
-        self.transact(|change| {
-            let mut dir = change.dir(parent)?;
-            if change.dentry(parent, name)?.is_some() {
-                return refused(libc::EEXIST);
+        self.transact(|transaction| {
+            let mut dir = transaction.dir(parent)?;
+            let node = node(&dir);
+            if transaction.dentry(parent, name)?.is_some() {
+                return Err(Error::Exists);
             }
             let now = Time::now();
             let is_dir = node.mode & S_IFMT == S_IFDIR;
             let inode = Inode {
-                ino: change.new_ino()?,
+                ino: transaction.new_ino()?,
                 mode: node.mode,
                 uid: node.uid,
                 gid: node.gid,
@@ -62,24 +70,22 @@ impl Namespace {
                 btime: now,
                 parent,
                 chunk_shift: node.chunk_shift,
-                phase: Phase::Fresh,
-                target: node.target.clone(),
+                phase: Phase::New,
+                target: node.target,
                 map: MapRoot::Inline(Vec::new()),
             };
-            for (name, value) in &node.xattrs {
-                change
-                    .txn()
-                    .put(keys::xattr(inode.ino, name), value.clone());
+            for (name, value) in node.xattrs {
+                transaction.txn().put(keys::xattr(inode.ino, &name), value);
             }
-            change.put_dentry(parent, name, &inode);
+            transaction.put_dentry(parent, name, &inode);
             if is_dir {
                 dir.nlink += 1;
             }
             dir.mtime = now;
             dir.ctime = now;
-            change.put_inode(dir);
-            change.account(parent, &presence(&inode))?;
-            change.put_inode(inode.clone());
+            transaction.put_inode(dir);
+            transaction.account(parent, &presence(&inode))?;
+            transaction.put_inode(inode.clone());
             Ok(inode)
         })
     }
@@ -87,32 +93,33 @@ impl Namespace {
     /// Gives an inode another name.
     ///
     /// # Errors
-    /// `EEXIST`, `ENOENT`, `ENOTDIR`, `EPERM` (a directory), `EMLINK`, or when the engine fails.
-    pub fn link(&self, ino: u64, parent: u64, name: &[u8]) -> Result<(Inode, Version), Error> {
+    /// [`Error::Exists`], [`Error::NotFound`], [`Error::NotDirectory`],
+    /// [`Error::LinkToDirectory`], [`Error::TooManyLinks`], or when the engine fails.
+    pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Inode, Error> {
         check_name(name)?;
-        self.transact(|change| {
-            let mut dir = change.dir(parent)?;
-            let mut inode = change.inode(ino)?;
+        self.transact(|transaction| {
+            let mut dir = transaction.dir(parent)?;
+            let mut inode = transaction.inode(ino)?;
             if inode.is_dir() {
-                return refused(libc::EPERM);
+                return Err(Error::LinkToDirectory);
             }
             if inode.nlink == 0 {
-                return refused(libc::ENOENT);
+                return Err(Error::NotFound);
             }
             if inode.nlink >= LINK_MAX {
-                return refused(libc::EMLINK);
+                return Err(Error::TooManyLinks);
             }
-            if change.dentry(parent, name)?.is_some() {
-                return refused(libc::EEXIST);
+            if transaction.dentry(parent, name)?.is_some() {
+                return Err(Error::Exists);
             }
             let now = Time::now();
             inode.nlink += 1;
             inode.ctime = now;
             dir.mtime = now;
             dir.ctime = now;
-            change.put_dentry(parent, name, &inode);
-            change.put_inode(dir);
-            change.put_inode(inode.clone());
+            transaction.put_dentry(parent, name, &inode);
+            transaction.put_inode(dir);
+            transaction.put_inode(inode.clone());
             Ok(inode)
         })
     }
@@ -141,11 +148,11 @@ pub(super) fn presence(inode: &Inode) -> Delta {
 
 pub(super) fn check_name(name: &[u8]) -> Result<(), Error> {
     if name.len() > NAME_MAX {
-        return refused(libc::ENAMETOOLONG);
+        return Err(Error::NameTooLong);
     }
     if name.is_empty() || name == b"." || name == b".." || name.iter().any(|&b| b == b'/' || b == 0)
     {
-        return refused(libc::EINVAL);
+        return Err(Error::InvalidName);
     }
     Ok(())
 }

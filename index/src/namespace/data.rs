@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::{Namespace, damaged};
-use crate::extent::Extent;
-use crate::kv::Version;
-use crate::schema::{CommitRecord, Delta, Inode, MapRoot, Phase, Time, keys};
-use crate::{Error, Kv};
+use crate::Error;
+use crate::extent::{Extent, PackId};
+use crate::schema::{CommitRecord, Delta, Ino, Inode, MapRoot, Phase, Time, keys};
 
 /// How a commit changes the extents of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +34,7 @@ pub struct DataCommit {
     /// Change of the bytes it occupies.
     pub stored: i64,
     /// Change of the live bytes of packs.
-    pub packs: BTreeMap<u64, i64>,
+    pub packs: BTreeMap<PackId, i64>,
 }
 
 impl Default for DataCommit {
@@ -56,27 +55,27 @@ impl Namespace {
     /// Commits a change of contents.
     ///
     /// # Errors
-    /// `ENOENT` when the inode has been purged, or when the engine fails.
-    pub fn commit_data(&self, ino: u64, commit: &DataCommit) -> Result<(Inode, Version), Error> {
-        self.transact(|change| {
-            let mut inode = change.inode(ino)?;
+    /// [`Error::NotFound`] when the inode has been purged, or when the engine fails.
+    pub fn commit_data(&self, ino: Ino, commit: &DataCommit) -> Result<Inode, Error> {
+        self.transact(|transaction| {
+            let mut inode = transaction.inode(ino)?;
             match &commit.map {
                 MapChange::Keep => {}
                 MapChange::Append(extents) => {
                     let record = CommitRecord {
                         extents: extents.clone(),
                     };
-                    let seq = change.next_seq();
-                    let key = keys::commit(ino, change.session(), seq);
-                    change
+                    let seq = transaction.next_seq();
+                    let key = keys::commit(ino, transaction.session(), seq);
+                    transaction
                         .txn()
                         .compare(crate::kv::Compare::Absent(key.clone()));
-                    change.txn().put(key, record.encode());
+                    transaction.txn().put(key, record.encode());
                 }
                 MapChange::Fold(root) => {
                     let (start, end) = keys::commits(ino);
                     if self.kv().range(&start, &end, 1)?.pop().is_some() {
-                        change.txn().delete_range(start, end);
+                        transaction.txn().delete_range(start, end);
                     }
                     inode.map = root.clone();
                 }
@@ -95,26 +94,28 @@ impl Namespace {
                     stored: commit.stored,
                     ..Delta::default()
                 };
-                change.account(inode.parent, &delta)?;
+                transaction.account(inode.parent, &delta)?;
             }
             if let Some(phase) = commit.phase.filter(|&phase| phase != inode.phase) {
                 match inode.phase {
-                    Phase::Loose => change.txn().delete(keys::loose(ino)),
-                    Phase::Hard(_) => change.txn().delete(keys::hard(ino)),
-                    Phase::Fresh | Phase::Settled => change.txn(),
+                    Phase::Stored => transaction.txn().delete(keys::stored(ino)),
+                    Phase::Incompressible(_) => transaction.txn().delete(keys::incompressible(ino)),
+                    Phase::New | Phase::Settled => transaction.txn(),
                 };
                 match phase {
-                    Phase::Loose => change.txn().put(keys::loose(ino), Vec::new()),
-                    Phase::Hard(_) => change.txn().put(keys::hard(ino), Vec::new()),
-                    Phase::Fresh | Phase::Settled => change.txn(),
+                    Phase::Stored => transaction.txn().put(keys::stored(ino), Vec::new()),
+                    Phase::Incompressible(_) => {
+                        transaction.txn().put(keys::incompressible(ino), Vec::new())
+                    }
+                    Phase::New | Phase::Settled => transaction.txn(),
                 };
                 inode.phase = phase;
             }
             inode.chunk_shift = commit.chunk_shift.unwrap_or(inode.chunk_shift);
             for (&pack, &delta) in &commit.packs {
-                change.use_pack(pack, delta);
+                transaction.use_pack(pack, delta);
             }
-            change.put_inode(inode.clone());
+            transaction.put_inode(inode.clone());
             Ok(inode)
         })
     }
@@ -123,21 +124,13 @@ impl Namespace {
     ///
     /// # Errors
     /// When the engine fails or a record is damaged.
-    pub fn commit_records(&self, ino: u64) -> Result<Vec<CommitRecord>, Error> {
-        commit_records(&**self.kv(), ino)
+    pub fn commit_records(&self, ino: Ino) -> Result<Vec<CommitRecord>, Error> {
+        let (start, end) = keys::commits(ino);
+        let mut found = self.kv().range(&start, &end, usize::MAX)?;
+        found.sort_by_key(|(_, value)| value.version);
+        found
+            .iter()
+            .map(|(key, value)| CommitRecord::decode(&value.value).ok_or_else(|| damaged(key)))
+            .collect()
     }
-}
-
-/// Commit records of a file that are not folded yet, in the order of their commits.
-///
-/// # Errors
-/// When the engine fails or a record is damaged.
-pub fn commit_records(kv: &dyn Kv, ino: u64) -> Result<Vec<CommitRecord>, Error> {
-    let (start, end) = keys::commits(ino);
-    let mut found = kv.range(&start, &end, usize::MAX)?;
-    found.sort_by_key(|(_, value)| value.version);
-    found
-        .iter()
-        .map(|(key, value)| CommitRecord::decode(&value.value).ok_or_else(|| damaged(key)))
-        .collect()
 }

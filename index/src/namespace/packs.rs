@@ -2,7 +2,7 @@
 
 use super::{Namespace, damaged};
 use crate::Error;
-use crate::kv::Version;
+use crate::extent::PackId;
 use crate::schema::{decode_number, encode_number, keys};
 
 impl Namespace {
@@ -10,7 +10,7 @@ impl Namespace {
     ///
     /// # Errors
     /// When the engine fails.
-    pub fn packs(&self) -> Result<Vec<(u64, u64)>, Error> {
+    pub fn packs(&self) -> Result<Vec<(PackId, u64)>, Error> {
         self.numbers(keys::packs(), keys::pack_of)
     }
 
@@ -18,15 +18,15 @@ impl Namespace {
     ///
     /// # Errors
     /// When the engine fails.
-    pub fn sealed_packs(&self) -> Result<Vec<(u64, u64)>, Error> {
+    pub fn sealed_packs(&self) -> Result<Vec<(PackId, u64)>, Error> {
         self.numbers(keys::all_sealed(), keys::sealed_of)
     }
 
     fn numbers(
         &self,
         (start, end): keys::KeyRange,
-        pack_of: impl Fn(&[u8]) -> Option<u64>,
-    ) -> Result<Vec<(u64, u64)>, Error> {
+        pack_of: impl Fn(&[u8]) -> Option<PackId>,
+    ) -> Result<Vec<(PackId, u64)>, Error> {
         let mut packs = Vec::new();
         for (key, found) in self.kv.range(&start, &end, usize::MAX)? {
             let pack = pack_of(&key).ok_or_else(|| damaged(&key))?;
@@ -42,28 +42,26 @@ impl Namespace {
     ///
     /// # Errors
     /// When the engine fails.
-    pub fn note_sealed(&self, packs: &[(u64, u64)]) -> Result<Version, Error> {
-        let ((), version) = self.transact(|change| {
+    pub fn note_sealed(&self, packs: &[(PackId, u64)]) -> Result<(), Error> {
+        self.transact(|transaction| {
             for &(pack, directory) in packs {
-                let txn = change.txn();
+                let txn = transaction.txn();
                 txn.put(keys::sealed(pack), encode_number(directory));
             }
             Ok(())
-        })?;
-        Ok(version)
+        })
     }
 
     /// Forgets a pack that has been deleted.
     ///
     /// # Errors
     /// When the engine fails.
-    pub fn forget_pack(&self, pack: u64) -> Result<Version, Error> {
-        let ((), version) = self.transact(|change| {
-            let txn = change.txn();
+    pub fn forget_pack(&self, pack: PackId) -> Result<(), Error> {
+        self.transact(|transaction| {
+            let txn = transaction.txn();
             txn.delete(keys::pack(pack));
             txn.delete(keys::sealed(pack));
             Ok(())
-        })?;
-        Ok(version)
+        })
     }
 }

@@ -1,6 +1,7 @@
 //! Where an inode is, for messages to people.
 
 use super::{Namespace, ROOT};
+use crate::schema::Ino;
 
 /// Entries of a directory that are read at a time to find a name, and at most.
 const PAGE: usize = 4096;
@@ -15,7 +16,7 @@ impl Namespace {
     /// effort; a part that has none is shown by its number. It fits into a line: control
     /// characters are escaped.
     #[must_use]
-    pub fn path(&self, ino: u64) -> String {
+    pub fn path(&self, ino: Ino) -> String {
         let mut names = Vec::new();
         let mut at = ino;
         while at != ROOT && names.len() < DEPTH {
@@ -40,7 +41,7 @@ impl Namespace {
 
     /// The parent and the name of an inode. Those found before are tried first: a program that
     /// meets an error is likely to meet it again, and a directory may be large.
-    fn name_of(&self, ino: u64) -> Option<(u64, String)> {
+    fn name_of(&self, ino: Ino) -> Option<(u64, String)> {
         let parent = self.inode(ino).ok()?.parent;
         let known = self.named.lock().get(&ino).cloned();
         if let Some(name) = known
@@ -61,7 +62,7 @@ impl Namespace {
     }
 
     /// The name of an inode in a directory.
-    fn search(&self, parent: u64, ino: u64) -> Option<Vec<u8>> {
+    fn search(&self, parent: Ino, ino: Ino) -> Option<Vec<u8>> {
         let mut cookie = 0;
         for _ in 0..PAGES {
             let entries = self.readdir(parent, cookie, PAGE).ok()?;

@@ -5,7 +5,7 @@
 
 use super::{Namespace, damaged};
 use crate::Error;
-use crate::schema::{Dentry, keys};
+use crate::schema::{Dentry, Ino, keys};
 
 /// Bits of a cookie that count entries with the same hash.
 const TIE_BITS: u32 = 7;
@@ -17,7 +17,7 @@ pub struct DirEntry {
     /// The name.
     pub name: Vec<u8>,
     /// What it stands for.
-    pub ino: u64,
+    pub ino: Ino,
     /// File type bits.
     pub kind: u32,
     /// Where to go on after this entry.
@@ -29,7 +29,7 @@ impl Namespace {
     ///
     /// # Errors
     /// When the engine fails.
-    pub fn readdir(&self, dir: u64, cookie: u64, limit: usize) -> Result<Vec<DirEntry>, Error> {
+    pub fn readdir(&self, dir: Ino, cookie: u64, limit: usize) -> Result<Vec<DirEntry>, Error> {
         let (from_hash, mut skip) = (cookie >> TIE_BITS, cookie & TIE_MASK);
         let (start, end) = keys::dentries_from(dir, from_hash);
         let found = self

@@ -1,20 +1,20 @@
-//! Names that go, and inodes that go with their last name.
+//! Removing names, and inodes with their last name.
 
 use std::collections::BTreeMap;
 
-use super::change::Change;
 use super::create::presence;
-use super::{Namespace, ROOT, refused};
+use super::transaction::Transaction;
+use super::{Namespace, ROOT};
 use crate::Error;
-use crate::kv::Version;
-use crate::schema::{Inode, Time, keys};
+use crate::extent::PackId;
+use crate::schema::{Ino, Inode, Time, keys};
 
 /// What lost its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Removed {
     /// The inode.
-    pub ino: u64,
-    /// Whether that was its last name: it is an orphan now, to be purged when nobody uses it.
+    pub ino: Ino,
+    /// Whether that was its last name: it is an orphan now, to be purged when no process uses it.
     pub orphaned: bool,
 }
 
@@ -22,44 +22,44 @@ impl Namespace {
     /// Removes a name of anything but a directory.
     ///
     /// # Errors
-    /// `ENOENT`, `EISDIR`, or when the engine fails.
-    pub fn unlink(&self, parent: u64, name: &[u8]) -> Result<(Removed, Version), Error> {
-        self.transact(|change| {
-            let mut dir = change.dir(parent)?;
-            let Some(dentry) = change.dentry(parent, name)? else {
-                return refused(libc::ENOENT);
+    /// [`Error::NotFound`], [`Error::IsDirectory`], or when the engine fails.
+    pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<Removed, Error> {
+        self.transact(|transaction| {
+            let mut dir = transaction.dir(parent)?;
+            let Some(dentry) = transaction.dentry(parent, name)? else {
+                return Err(Error::NotFound);
             };
-            let inode = change.inode(dentry.ino)?;
+            let inode = transaction.inode(dentry.ino)?;
             if inode.is_dir() {
-                return refused(libc::EISDIR);
+                return Err(Error::IsDirectory);
             }
             let now = Time::now();
-            change.delete_dentry(parent, name);
+            transaction.delete_dentry(parent, name);
             dir.mtime = now;
             dir.ctime = now;
-            change.put_inode(dir);
-            change.drop_link(inode, parent, now)
+            transaction.put_inode(dir);
+            transaction.drop_link(inode, parent, now)
         })
     }
 
     /// Removes an empty directory.
     ///
     /// # Errors
-    /// `ENOENT`, `ENOTDIR`, `ENOTEMPTY`, or when the engine fails.
-    pub fn rmdir(&self, parent: u64, name: &[u8]) -> Result<(Removed, Version), Error> {
-        self.transact(|change| {
-            let mut dir = change.dir(parent)?;
-            let Some(dentry) = change.dentry(parent, name)? else {
-                return refused(libc::ENOENT);
+    /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::NotEmpty`], or when the engine fails.
+    pub fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<Removed, Error> {
+        self.transact(|transaction| {
+            let mut dir = transaction.dir(parent)?;
+            let Some(dentry) = transaction.dentry(parent, name)? else {
+                return Err(Error::NotFound);
             };
-            let victim = change.dir(dentry.ino)?;
+            let victim = transaction.dir(dentry.ino)?;
             let now = Time::now();
-            change.delete_dentry(parent, name);
+            transaction.delete_dentry(parent, name);
             dir.nlink -= 1;
             dir.mtime = now;
             dir.ctime = now;
-            change.put_inode(dir);
-            change.drop_dir(victim, now)
+            transaction.put_inode(dir);
+            transaction.drop_dir(victim, now)
         })
     }
 
@@ -67,36 +67,35 @@ impl Namespace {
     ///
     /// # Errors
     /// When the engine fails.
-    pub fn purge(&self, ino: u64, freed: &BTreeMap<u64, i64>) -> Result<Version, Error> {
-        let ((), version) = self.transact(|change| {
-            let inode = change.inode(ino)?;
+    pub fn purge(&self, ino: Ino, freed: &BTreeMap<PackId, i64>) -> Result<(), Error> {
+        self.transact(|transaction| {
+            let inode = transaction.inode(ino)?;
             if inode.nlink > 0 {
-                return refused(libc::EBUSY);
+                return Err(Error::StillNamed);
             }
-            change.delete_inode(ino);
-            let txn = change.txn();
+            transaction.delete_inode(ino);
+            let txn = transaction.txn();
             txn.delete(keys::orphan(ino));
-            txn.delete(keys::loose(ino));
-            txn.delete(keys::hard(ino));
+            txn.delete(keys::stored(ino));
+            txn.delete(keys::incompressible(ino));
             let (start, end) = keys::xattrs(ino);
             txn.delete_range(start, end);
             let (start, end) = keys::commits(ino);
             txn.delete_range(start, end);
             for (&pack, &bytes) in freed {
-                change.use_pack(pack, -bytes);
+                transaction.use_pack(pack, -bytes);
             }
             Ok(())
-        })?;
-        Ok(version)
+        })
     }
 }
 
-impl Change<'_> {
+impl Transaction<'_> {
     /// Takes one name in `dir` from something that is not a directory.
     pub(super) fn drop_link(
         &mut self,
         mut inode: Inode,
-        dir: u64,
+        dir: Ino,
         now: Time,
     ) -> Result<Removed, Error> {
         let counted = presence(&inode);

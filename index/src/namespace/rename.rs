@@ -1,11 +1,10 @@
-//! Names that move.
+//! Moving names.
 
-use super::change::Change;
 use super::create::{check_name, presence};
-use super::{Namespace, ROOT, Removed, refused};
+use super::transaction::Transaction;
+use super::{Namespace, ROOT, Removed};
 use crate::Error;
-use crate::kv::Version;
-use crate::schema::{Delta, Inode, Time};
+use crate::schema::{Delta, Ino, Inode, Time};
 
 /// What a rename does when the new name exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,85 +17,108 @@ pub enum RenameMode {
     Exchange,
 }
 
+/// What a rename did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Renamed {
+    /// What has the new name now.
+    pub moved: Inode,
+    /// What has the old name now, after an exchange.
+    pub exchanged: Option<Inode>,
+    /// What had the new name before and lost it.
+    pub replaced: Option<Removed>,
+}
+
 impl Namespace {
-    /// Moves a name. What the new name stood for before, if it lost a name by that, is returned.
+    /// Moves a name.
     ///
     /// # Errors
     /// As rename(2), or when the engine fails.
     pub fn rename(
         &self,
-        parent: u64,
+        parent: Ino,
         name: &[u8],
-        new_parent: u64,
+        new_parent: Ino,
         new_name: &[u8],
         mode: RenameMode,
-    ) -> Result<(Option<Removed>, Version), Error> {
+    ) -> Result<Renamed, Error> {
         check_name(new_name)?;
-        self.transact(|change| {
-            change.dir(parent)?;
-            change.dir(new_parent)?;
-            let Some(from) = change.dentry(parent, name)? else {
-                return refused(libc::ENOENT);
+        self.transact(|transaction| {
+            transaction.dir(parent)?;
+            transaction.dir(new_parent)?;
+            let Some(from) = transaction.dentry(parent, name)? else {
+                return Err(Error::NotFound);
             };
-            let source = change.inode(from.ino)?;
+            let source = transaction.inode(from.ino)?;
             if source.is_dir() {
-                change.require_outside(new_parent, source.ino)?;
+                transaction.require_outside(new_parent, source.ino)?;
             }
-            let to = change.dentry(new_parent, new_name)?;
+            let to = transaction.dentry(new_parent, new_name)?;
             let now = Time::now();
             match (to, mode) {
-                (Some(_), RenameMode::NoReplace) => refused(libc::EEXIST),
-                (None, RenameMode::Exchange) => refused(libc::ENOENT),
-                (Some(to), _) if to.ino == source.ino => Ok(None),
+                (Some(_), RenameMode::NoReplace) => Err(Error::Exists),
+                (None, RenameMode::Exchange) => Err(Error::NotFound),
+                (Some(to), _) if to.ino == source.ino => Ok(Renamed {
+                    moved: source,
+                    exchanged: None,
+                    replaced: None,
+                }),
                 (Some(to), RenameMode::Exchange) => {
-                    let target = change.inode(to.ino)?;
+                    let target = transaction.inode(to.ino)?;
                     if target.is_dir() {
-                        change.require_outside(parent, target.ino)?;
+                        transaction.require_outside(parent, target.ino)?;
                     }
-                    change.put_dentry(parent, name, &target);
-                    change.put_dentry(new_parent, new_name, &source);
-                    change.relocate(source, parent, new_parent, now)?;
-                    let target = change.inode(to.ino)?;
-                    change.relocate(target, new_parent, parent, now)?;
-                    change.touch(parent, now)?;
-                    change.touch(new_parent, now)?;
-                    Ok(None)
+                    transaction.put_dentry(parent, name, &target);
+                    transaction.put_dentry(new_parent, new_name, &source);
+                    let moved = transaction.relocate(source, parent, new_parent, now)?;
+                    let target = transaction.inode(to.ino)?;
+                    let exchanged = transaction.relocate(target, new_parent, parent, now)?;
+                    transaction.touch(parent, now)?;
+                    transaction.touch(new_parent, now)?;
+                    Ok(Renamed {
+                        moved,
+                        exchanged: Some(exchanged),
+                        replaced: None,
+                    })
                 }
                 (to, _) => {
-                    let removed = match to {
-                        Some(to) => Some(change.replace(to.ino, &source, new_parent, now)?),
+                    let replaced = match to {
+                        Some(to) => Some(transaction.replace(to.ino, &source, new_parent, now)?),
                         None => None,
                     };
-                    change.delete_dentry(parent, name);
-                    change.put_dentry(new_parent, new_name, &source);
-                    change.relocate(source, parent, new_parent, now)?;
-                    change.touch(parent, now)?;
-                    change.touch(new_parent, now)?;
-                    Ok(removed)
+                    transaction.delete_dentry(parent, name);
+                    transaction.put_dentry(new_parent, new_name, &source);
+                    let moved = transaction.relocate(source, parent, new_parent, now)?;
+                    transaction.touch(parent, now)?;
+                    transaction.touch(new_parent, now)?;
+                    Ok(Renamed {
+                        moved,
+                        exchanged: None,
+                        replaced,
+                    })
                 }
             }
         })
     }
 }
 
-impl Change<'_> {
+impl Transaction<'_> {
     /// Refuses to move a directory below itself.
-    fn require_outside(&mut self, dir: u64, moved: u64) -> Result<(), Error> {
+    fn require_outside(&mut self, dir: Ino, moved: Ino) -> Result<(), Error> {
         let mut dir = dir;
         while dir != ROOT {
             if dir == moved {
-                return refused(libc::EINVAL);
+                return Err(Error::Loop);
             }
             dir = self.parent_of(dir)?;
         }
         if moved == ROOT {
-            refused(libc::EBUSY)
+            Err(Error::IsRoot)
         } else {
             Ok(())
         }
     }
 
-    fn touch(&mut self, dir: u64, now: Time) -> Result<(), Error> {
+    fn touch(&mut self, dir: Ino, now: Time) -> Result<(), Error> {
         let mut dir = self.inode(dir)?;
         dir.mtime = now;
         dir.ctime = now;
@@ -105,11 +127,11 @@ impl Change<'_> {
     }
 
     /// Takes the name `source` is to get from what has it.
-    fn replace(&mut self, ino: u64, source: &Inode, dir: u64, now: Time) -> Result<Removed, Error> {
+    fn replace(&mut self, ino: Ino, source: &Inode, dir: Ino, now: Time) -> Result<Removed, Error> {
         let target = self.inode(ino)?;
         match (source.is_dir(), target.is_dir()) {
-            (true, false) => refused(libc::ENOTDIR),
-            (false, true) => refused(libc::EISDIR),
+            (true, false) => Err(Error::NotDirectory),
+            (false, true) => Err(Error::IsDirectory),
             (false, false) => self.drop_link(target, dir, now),
             (true, true) => {
                 let removed = self.drop_dir(target, now)?;
@@ -122,7 +144,7 @@ impl Change<'_> {
     }
 
     /// Carries an inode, its subtree's totals and a directory's link from one parent to another.
-    fn relocate(&mut self, inode: Inode, from: u64, to: u64, now: Time) -> Result<(), Error> {
+    fn relocate(&mut self, inode: Inode, from: Ino, to: Ino, now: Time) -> Result<Inode, Error> {
         // A rename over another name of `inode` may have changed it meanwhile.
         let mut inode = self.inode(inode.ino)?;
         inode.ctime = now;
@@ -143,7 +165,7 @@ impl Change<'_> {
             self.account(to, &moved)?;
             inode.parent = to;
         }
-        self.put_inode(inode);
-        Ok(())
+        self.put_inode(inode.clone());
+        Ok(inode)
     }
 }

@@ -1,9 +1,12 @@
 //! Values of the index. Every record begins with a version byte.
 
-use crate::extent::{Extent, FramePart, put_extents, take_extents};
-use crate::wire::{Reader, put_bytes, put_signed, put_varint};
+use crate::encoding::{Reader, put_bytes, put_signed, put_varint};
+use crate::extent::{Extent, FramePart, PackId, put_extents, take_extents};
 
 const RECORD_VERSION: u8 = 1;
+
+/// Number of an inode.
+pub type Ino = u64;
 
 /// A point in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -104,23 +107,23 @@ pub const S_IFLNK: u32 = 0o120_000;
 /// How far the contents of a file have settled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Phase {
-    /// There was nothing to settle yet.
+    /// Nothing to settle yet.
     #[default]
-    Fresh,
-    /// Written since it was settled last; waits in the list of loose files.
-    Loose,
+    New,
+    /// Written since it was last settled. It is listed under [`super::keys::stored`].
+    Stored,
     /// Settled.
     Settled,
-    /// Settling would not make it smaller; it was left as it is.
-    Hard(Tried),
+    /// Settling would not make it smaller; it stays as it was written.
+    Incompressible(CodecTag),
 }
 
-/// How settling a file was tried: a number below 64 that stands for a coder. Whoever would try
-/// another one should try again.
+/// The coder that a file has resisted: a number below 64. A pass that uses another coder tries
+/// the file again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Tried(u8);
+pub struct CodecTag(u8);
 
-impl Tried {
+impl CodecTag {
     /// None for a number that a record has no room for.
     #[must_use]
     pub fn new(number: u8) -> Option<Self> {
@@ -132,19 +135,19 @@ impl Phase {
     /// The lower two bits are the phase, the others what was tried.
     fn to_byte(self) -> u8 {
         match self {
-            Self::Fresh => 0,
-            Self::Loose => 1,
+            Self::New => 0,
+            Self::Stored => 1,
             Self::Settled => 2,
-            Self::Hard(Tried(number)) => 3 | number << 2,
+            Self::Incompressible(CodecTag(number)) => 3 | number << 2,
         }
     }
 
     fn from_byte(byte: u8) -> Option<Self> {
         match byte {
-            0 => Some(Self::Fresh),
-            1 => Some(Self::Loose),
+            0 => Some(Self::New),
+            1 => Some(Self::Stored),
             2 => Some(Self::Settled),
-            _ if byte & 3 == 3 => Some(Self::Hard(Tried(byte >> 2))),
+            _ if byte & 3 == 3 => Some(Self::Incompressible(CodecTag(byte >> 2))),
             _ => None,
         }
     }
@@ -154,7 +157,7 @@ impl Phase {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inode {
     /// Its number, never reused.
-    pub ino: u64,
+    pub ino: Ino,
     /// Type and permissions, as `st_mode`.
     pub mode: u32,
     /// Owner.
@@ -179,7 +182,7 @@ pub struct Inode {
     pub btime: Time,
     /// The directory above a directory; for anything else the directory in whose roll-up it is
     /// counted.
-    pub parent: u64,
+    pub parent: Ino,
     /// Chunks of a regular file are aligned to 2^this bytes.
     pub chunk_shift: u8,
     /// How far it has settled.
@@ -227,7 +230,7 @@ impl Inode {
             }
             MapRoot::Segments(part) => {
                 out.push(1);
-                put_varint(&mut out, part.pack);
+                put_varint(&mut out, part.pack.0);
                 put_varint(&mut out, part.at);
                 put_varint(&mut out, u64::from(part.frame_len));
                 put_varint(&mut out, u64::from(part.raw_len));
@@ -238,7 +241,7 @@ impl Inode {
 
     /// Reads a record; `None` when the bytes are not one.
     #[must_use]
-    pub fn decode(ino: u64, bytes: &[u8]) -> Option<Self> {
+    pub fn decode(ino: Ino, bytes: &[u8]) -> Option<Self> {
         let mut reader = versioned(bytes)?;
         let inode = Self {
             ino,
@@ -260,7 +263,7 @@ impl Inode {
             map: match reader.byte()? {
                 0 => MapRoot::Inline(take_extents(&mut reader)?),
                 1 => MapRoot::Segments(FramePart {
-                    pack: reader.varint()?,
+                    pack: PackId(reader.varint()?),
                     at: reader.varint()?,
                     frame_len: reader.varint32()?,
                     raw_len: reader.varint32()?,
@@ -282,7 +285,7 @@ fn versioned(bytes: &[u8]) -> Option<Reader<'_>> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dentry {
     /// What it names.
-    pub ino: u64,
+    pub ino: Ino,
     /// File type bits of its mode.
     pub kind: u32,
 }
@@ -505,15 +508,15 @@ mod tests {
 
     #[test]
     fn every_phase_survives() {
-        let mut phases = vec![Phase::Fresh, Phase::Loose, Phase::Settled];
-        phases.extend((0..64).filter_map(Tried::new).map(Phase::Hard));
+        let mut phases = vec![Phase::New, Phase::Stored, Phase::Settled];
+        phases.extend((0..64).filter_map(CodecTag::new).map(Phase::Incompressible));
         assert_eq!(phases.len(), 67);
         for phase in phases {
             assert_eq!(Phase::from_byte(phase.to_byte()), Some(phase));
         }
-        assert_eq!(Phase::Hard(Tried::default()).to_byte(), 3);
+        assert_eq!(Phase::Incompressible(CodecTag::default()).to_byte(), 3);
         assert_eq!(Phase::from_byte(4), None);
-        assert_eq!(Tried::new(64), None);
+        assert_eq!(CodecTag::new(64), None);
     }
 
     #[test]

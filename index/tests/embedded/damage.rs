@@ -127,7 +127,7 @@ fn a_flipped_bit_anywhere_in_the_journal_is_found_or_harmless() {
 fn the_last_commit_of_a_clean_close_is_missed() {
     let (dir, path, _) = five();
     open(dir.path(), QUIET).0.close().unwrap();
-    // Without the view nothing else has the commit.
+    // Without the base nothing else has the commit.
     std::fs::remove_dir_all(dir.path().join("index/sled")).unwrap();
     std::fs::remove_file(dir.path().join("index/checkpoint")).unwrap();
     let mut bytes = std::fs::read(&path).unwrap();
@@ -340,7 +340,7 @@ fn a_damaged_snapshot_is_an_error_when_nothing_else_has_its_commits() {
         let mut bytes = good.clone();
         bytes[at] ^= 1;
         std::fs::write(&snapshot, &bytes).unwrap();
-        // The view does not need it.
+        // The base does not need it.
         assert_eq!(state_of(&open(dir.path(), QUIET).0), state, "byte {at}");
         let read_only = Options {
             read_only: true,

@@ -5,9 +5,9 @@ use std::sync::{Arc, mpsc};
 
 use parking_lot::{Condvar, Mutex};
 use shale_backing::Backing;
-use shale_index::engine::journal::{decode_commit, encode_commit};
-use shale_index::engine::{Commit, Embedded, Options};
-use shale_index::kv::{Compare, Op, Outcome, Txn, Want};
+use shale_index::encoding::{decode_commit, encode_commit};
+use shale_index::engine::{Embedded, Options};
+use shale_index::kv::{Commit, Compare, Op, Outcome, Txn, Want};
 use shale_index::{Error, Kv};
 use tempfile::TempDir;
 
@@ -63,7 +63,7 @@ fn a_full_disk_refuses_new_files_and_lets_old_ones_go() {
     });
     let before = state_of(&kv);
     let refused = kv.commit(&put_txn("new", 300)).unwrap_err();
-    assert_eq!(refused.errno(), ENOSPC);
+    assert_eq!(os_error(&refused), Some(ENOSPC));
     assert_eq!(state_of(&kv), before);
     for number in 0..12 {
         kv.commit(&delete_txn(&format!("k{number:02}"))).unwrap();
@@ -124,7 +124,7 @@ fn failing_appends(tear: bool, stubborn: bool) {
                     step == Step::Write && on_journal(path) && !path.ends_with("journal-spare");
                 (hit && (stubborn || !used.swap(true, Ordering::SeqCst))).then(|| errno(EIO))
             });
-            assert_eq!(kv.commit(&txn).unwrap_err().errno(), EIO);
+            assert_eq!(os_error(&kv.commit(&txn).unwrap_err()), Some(EIO));
             disk.heal();
             assert_eq!(kv.get(format!("k{number}").as_bytes()).unwrap(), None);
         }
@@ -209,7 +209,8 @@ fn a_dead_disk_fails_every_sync_until_it_is_back() {
     disk.rule(|step, _, _| matches!(step, Step::Sync | Step::SyncDir).then(|| errno(EIO)));
     put(&kv, "b", b"2");
     for _ in 0..5 {
-        assert_eq!(kv.sync(kv.version()).unwrap_err().errno(), EIO);
+        let refused = kv.sync(kv.version()).unwrap_err();
+        assert_eq!(os_error(&refused), Some(EIO));
         assert!(
             kv.get(b"b").unwrap().is_some(),
             "a commit is visible, durable or not"
@@ -218,7 +219,7 @@ fn a_dead_disk_fails_every_sync_until_it_is_back() {
     let lost = TempDir::new().unwrap();
     disk.after_power_loss(lost.path(), Left::Nothing).unwrap();
     assert_eq!(open(lost.path(), QUIET).0.version(), 1);
-    // Commits that nobody can make durable are not taken without end.
+    // Commits that cannot become durable are not accepted without limit.
     let mut refused = false;
     for number in 0..200 {
         refused |= kv.commit(&put_txn(&format!("more{number}"), 200)).is_err();
@@ -330,7 +331,8 @@ fn changes_that_cannot_be_checkpointed_do_not_fill_the_memory() {
     });
     let refused =
         (0..2000).find_map(|number| kv.commit(&put_txn(&format!("k{number}"), 300)).err());
-    assert_eq!(refused.unwrap().errno(), EIO);
+    let refused = refused.unwrap();
+    assert!(matches!(refused, Error::Stalled), "{refused}");
     let state = state_of(&kv);
     disk.heal();
     kv.checkpoint().unwrap();
@@ -395,12 +397,13 @@ fn compares_decide_races() {
 }
 
 #[test]
-fn the_tap_hears_every_commit_resolved_and_in_order() {
+fn a_follower_sees_every_commit_resolved_and_in_order() {
     let dir = TempDir::new().unwrap();
     let (kv, _) = open(dir.path(), TINY);
     let heard: Arc<Mutex<Vec<Commit>>> = Arc::default();
     let sink = heard.clone();
-    kv.set_tap(Box::new(move |commit| sink.lock().push(commit.clone())));
+    kv.follow(Box::new(move |commit| sink.lock().push(commit.clone())))
+        .unwrap();
     std::thread::scope(|scope| {
         for thread in 0..4 {
             let kv = &kv;
@@ -512,7 +515,8 @@ fn a_commit_larger_than_a_segment_works_and_one_beyond_the_limit_is_refused() {
     put(&kv, "small", b"1");
     put(&kv, "huge", &vec![7; 40_000]);
     put(&kv, "small", b"2");
-    assert_eq!(kv.commit(&put_txn("more", 70_000)).unwrap_err().errno(), 27);
+    let refused = kv.commit(&put_txn("more", 70_000)).unwrap_err();
+    assert!(matches!(refused, Error::CommitTooLarge { .. }), "{refused}");
     let state = state_of(&kv);
     drop(kv);
     let (kv, _) = open(dir.path(), QUIET);
@@ -534,7 +538,8 @@ fn a_read_only_engine_refuses_changes() {
             ..QUIET
         },
     );
-    assert_eq!(kv.commit(&put_txn("b", 1)).unwrap_err().errno(), 30);
+    let refused = kv.commit(&put_txn("b", 1)).unwrap_err();
+    assert!(matches!(refused, Error::ReadOnly), "{refused}");
     assert_eq!(kv.range(b"", b"z", 10).unwrap().len(), 1);
     kv.close().unwrap();
     let nothing = TempDir::new().unwrap();

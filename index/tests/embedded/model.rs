@@ -1,4 +1,4 @@
-//! Random transactions, reopens, kills and lost views: always the state of the reference.
+//! Random transactions, reopens, kills and lost bases: always the state of the reference.
 
 use proptest::prelude::*;
 use shale_index::Kv;
@@ -20,7 +20,7 @@ enum Act {
     Drop,
     /// Go on with a copy of the files as a killed process leaves them.
     Kill,
-    /// As `Kill`, and the view is gone.
+    /// As `Kill`, and the base is gone.
     LoseView,
     /// A look through a read-only engine.
     ReadOnly,

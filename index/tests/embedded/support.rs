@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 pub(crate) use shale_backing::faults::{FaultDisk, Left, Step, Tear};
 use shale_backing::{Backing, PosixBacking};
-use shale_index::Kv;
-use shale_index::engine::{Embedded, MemKv, Options, Recovery, Tuning};
+use shale_index::engine::{Embedded, Options, Recovery, ReferenceKv, Tuning};
 use shale_index::kv::{Lease, Op, Outcome, Txn, Version, Versioned};
+use shale_index::{Error, Kv};
 
 pub(crate) type State = BTreeMap<Vec<u8>, Versioned>;
 
@@ -68,14 +68,14 @@ pub(crate) fn under(txn: &Txn, new: Lease) -> Txn {
 
 /// The reference, with the state after every commit.
 pub(crate) struct Model {
-    pub(crate) kv: MemKv,
+    pub(crate) kv: ReferenceKv,
     pub(crate) history: BTreeMap<Version, State>,
 }
 
 impl Model {
     pub(crate) fn new() -> Self {
         Self {
-            kv: MemKv::new(),
+            kv: ReferenceKv::new(),
             history: BTreeMap::from([(0, State::new())]),
         }
     }
@@ -116,4 +116,12 @@ pub(crate) const LEFT: [Left; 4] = [
 
 pub(crate) fn errno(number: i32) -> io::Error {
     io::Error::from_raw_os_error(number)
+}
+
+/// The number that the operating system gave for an error.
+pub(crate) fn os_error(error: &Error) -> Option<i32> {
+    match error {
+        Error::Io { source, .. } => source.raw_os_error(),
+        _ => None,
+    }
 }

@@ -1,9 +1,9 @@
-//! Any bytes give a layout that keeps its promises.
+//! Any bytes give a valid layout.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
 
-#[path = "../../tests/promises/mod.rs"]
-mod promises;
+#[path = "../../tests/fuzzing/mod.rs"]
+mod fuzzing;
 
-fuzz_target!(|bytes: &[u8]| promises::check("fuzz", bytes));
+fuzz_target!(|bytes: &[u8]| fuzzing::check("fuzz", bytes));

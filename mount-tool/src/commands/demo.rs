@@ -1,25 +1,50 @@
-//! `shale demo`
+//! `shale demo`: what it writes, and where.
+
+mod beside;
+mod netcdf;
+mod noise;
+mod scratch;
+mod weather;
 
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::FileExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use xxhash_rust::xxh3::Xxh3;
+use clap::Args;
+use twox_hash::XxHash3_128;
 
-use crate::attributes::{self, Taken};
-use crate::cli::DemoArgs;
 use crate::commands::settle;
 use crate::commands::stat::vars;
-use crate::demo::beside::Sample;
-use crate::demo::scratch::Scratch;
-use crate::demo::weather::Weather;
-use crate::failure::{Failure, exit};
+use crate::control::{self, PathUsage};
 use crate::interrupt::Interrupt;
-use crate::report::{counted, print};
-use crate::size;
+use crate::output::failure::{Failure, exit};
+use crate::output::report::{counted, print};
+use crate::output::size;
+use beside::Sample;
+use scratch::Scratch;
+use weather::Weather;
+
+const HELP: &str = "\
+Environment:
+  KEEP=1     keep the mount, and print how to use and unmount it
+  TMPDIR     where to create the directory when none is given
+
+Examples:
+  shale demo
+  KEEP=1 shale demo /scratch/shale-demo";
+
+#[derive(Args, Debug)]
+#[command(after_help = HELP)]
+pub(crate) struct DemoArgs {
+    /// Empty or missing directory to work in [default: a new one in TMPDIR]
+    pub(crate) dir: Option<PathBuf>,
+    /// Time steps to write, about 37 MiB each
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) steps: u32,
+}
 
 const FILE: &str = "weather.nc";
 /// Where the classic format counts records.
@@ -59,7 +84,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode, Failure> {
     let time = begun.elapsed().as_secs_f64();
     say("settled", &format!("in {time:.1} s: {}", stored(&path)?))?;
 
-    // What is read now comes from the store, not from a cache, and has survived an unmount.
+    // After a remount, reads come from the store and not from a cache.
     scratch.unmount()?;
     scratch.mount()?;
     say("a slice", &slice(&path, &scratch, &weather, args.steps)?)?;
@@ -93,14 +118,14 @@ pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode, Failure> {
     } else {
         interrupt.check()?;
         scratch.finish()?;
-        print("\nunmounted and removed; KEEP=1 leaves it up to try\n")?;
+        print("\nunmounted and removed; KEEP=1 keeps the mount to try\n")?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// What a file takes now.
 fn stored(path: &Path) -> Result<String, Failure> {
-    let taken = Taken::of(path)?.figures;
+    let taken = PathUsage::of(path)?.figures;
     Ok(format!(
         "{} stored, {}",
         size::human(taken.stored),
@@ -108,12 +133,12 @@ fn stored(path: &Path) -> Result<String, Failure> {
     ))
 }
 
-/// Reads the temperature around one circle of latitude, at all levels and times: a little from
+/// Reads the temperature around one circle of latitude, at all levels and times: a few bytes from
 /// many places of the file.
 fn slice(path: &Path, scratch: &Scratch, weather: &Weather, steps: u32) -> Result<String, Failure> {
     let mountpoint = scratch.mountpoint();
     let fetched = || -> Result<u64, Failure> {
-        let text = attributes::ask(&mountpoint, "bytes_read")?;
+        let text = control::ask(&mountpoint, "bytes_read")?;
         Ok(text.and_then(|text| text.parse().ok()).unwrap_or(0))
     };
     let failed = |e: io::Error| Failure::io("read", path, &e);
@@ -138,7 +163,7 @@ fn slice(path: &Path, scratch: &Scratch, weather: &Weather, steps: u32) -> Resul
         length / row as u64,
         begun.elapsed().as_millis(),
         size::human(fetched()? - before),
-        size::human(Taken::of(path)?.figures.stored),
+        size::human(PathUsage::of(path)?.figures.stored),
     ))
 }
 
@@ -165,7 +190,7 @@ fn say(what: &str, text: &str) -> Result<(), Failure> {
 
 struct Written {
     time: Duration,
-    /// Of the file as it must be when all is done.
+    /// Of the finished file.
     checksum: u128,
 }
 
@@ -186,15 +211,15 @@ fn write(
         result
     };
     let mut file = File::create_new(path).map_err(|e| Failure::io("create", path, &e))?;
-    let mut checksum = Xxh3::new();
-    checksum.update(&dataset.header(steps));
-    checksum.update(&weather.fixed());
+    let mut checksum = XxHash3_128::new();
+    checksum.write(&dataset.header(steps));
+    checksum.write(&weather.fixed());
     timed(&mut || file.write_all(&dataset.header(0)))?;
     timed(&mut || file.write_all(&weather.fixed()))?;
     for step in 0..steps {
         weather.record(step, |piece| {
             interrupt.check()?;
-            checksum.update(piece);
+            checksum.write(piece);
             timed(&mut || file.write_all(piece))
         })?;
         let count = (step + 1).to_be_bytes();
@@ -203,7 +228,7 @@ fn write(
     timed(&mut || file.sync_all())?;
     Ok(Written {
         time,
-        checksum: checksum.digest128(),
+        checksum: checksum.finish_128(),
     })
 }
 
@@ -216,7 +241,7 @@ struct Reread {
 fn read(path: &Path, interrupt: &Interrupt) -> Result<Reread, Failure> {
     let failed = |e: io::Error| Failure::io("read", path, &e);
     let mut file = File::open(path).map_err(failed)?;
-    let mut checksum = Xxh3::new();
+    let mut checksum = XxHash3_128::new();
     let mut buffer = vec![0; READ_SIZE];
     let (mut length, mut time) = (0, Duration::ZERO);
     loop {
@@ -227,20 +252,20 @@ fn read(path: &Path, interrupt: &Interrupt) -> Result<Reread, Failure> {
         if count == 0 {
             break;
         }
-        checksum.update(&buffer[..count]);
+        checksum.write(&buffer[..count]);
         length += count as u64;
     }
     Ok(Reread {
         length,
         time,
-        checksum: checksum.digest128(),
+        checksum: checksum.finish_128(),
     })
 }
 
 fn how_to_use(scratch: &Scratch) -> String {
     let program = std::env::current_exe().unwrap_or_else(|_| "shale".into());
     format!(
-        "\nThe mount is still there. Try\n\
+        "\nThe store is still mounted. Try\n\
          \x20 ncdump -h {mnt}/{FILE}\n\
          \x20 cp YOUR_FILES {mnt} && {shale} stat {mnt}\n\
          and when you are done\n\

@@ -1,4 +1,12 @@
-//! `shale doctor`
+//! `shale doctor`: checks whether this machine can run ShaleFS and a store is healthy.
+//!
+//! ```text
+//! facts    asks the system, and judges nothing
+//! checks   judges the facts and says what to change, and asks nothing
+//! ```
+
+mod checks;
+mod facts;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -6,27 +14,28 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::Serialize;
 
-use crate::doctor::checks::{self, Check, Verdict};
-use crate::doctor::facts::{Machine, Subject};
-use crate::failure::Failure;
-use crate::report::{self, Align, Table, printable};
+use crate::output::failure::Failure;
+use crate::output::report::{self, printable};
+use crate::output::table::{Align, Table};
+use checks::{Check, Verdict};
+use facts::{MachineFacts, Subject};
 
 const HELP: &str = "\
 One line for each check:
   ok        nothing to do
-  advice    it works, and the line says how it would work better
-  problem   it does not work or data is at risk, and the line says what to change
+  advice    it works; the line says how to improve it
+  problem   it does not work, or data is at risk; the line says what to change
 
 Exit status:
   0 no problem, 1 a problem was found, 64 wrong usage, 66 neither in a mount nor a store,
   74 I/O error, 77 no permission
 
 Examples:
-  shale doctor                      the machine alone
+  shale doctor                      only the machine
   shale doctor ~/data               the machine, the mount and its store
   shale doctor --json /lustre/me/store";
 
-/// The status when something is a problem.
+/// Exit status when a check found a problem.
 const PROBLEM: u8 = 1;
 
 /// The arguments.
@@ -42,13 +51,13 @@ pub(crate) struct DoctorArgs {
 
 #[derive(Debug, Serialize)]
 struct Findings {
-    /// What was asked about, besides the machine.
+    /// The path that was checked, besides the machine.
     path: Option<String>,
     counts: Counts,
     checks: Vec<Check>,
 }
 
-/// How many checks there are of each verdict.
+/// The number of checks with each verdict.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct Counts {
     ok: usize,
@@ -57,7 +66,7 @@ struct Counts {
 }
 
 pub(crate) fn run(args: &DoctorArgs) -> Result<ExitCode, Failure> {
-    let machine = Machine::look();
+    let machine = MachineFacts::look();
     let mut checks = checks::of_machine(&machine);
     if let Some(path) = &args.path {
         checks.extend(checks::of_subject(&machine, &Subject::look(path)?));

@@ -1,4 +1,4 @@
-//! `shale estimate`: what data would take in ShaleFS, and how fast it would get there.
+//! `shale estimate`: how much space data would take in ShaleFS, and how fast it would be.
 
 mod model;
 mod plot;
@@ -14,25 +14,26 @@ use serde::Serialize;
 use shale_fs::options::parse_size;
 
 use crate::deflated;
-use crate::failure::{Failure, exit};
-use crate::report::{self, Align, Table, counted};
-use crate::size;
+use crate::output::failure::{Failure, exit};
+use crate::output::report::{self, counted};
+use crate::output::size;
+use crate::output::table::{Align, Table};
 use model::{Model, Throughput};
 use plot::Picture;
 use sample::{Form, Prediction};
 use walk::Found;
 
-const ESTIMATE_HELP: &str = "\
-Reads a sample of the files below DIR, encodes it as a mount would, and predicts from that. Small
-directories are read as a whole. DIR is not changed, and need not be in ShaleFS.
+const HELP: &str = "\
+Reads a sample of the files below DIR, encodes it as a mount would, and predicts the rest from it.
+Small directories are read completely. DIR can be on any file system and is not changed.
 
 Ways to storage:
-  base          nothing is compressed
-  one by one    a piece is compressed, then written
-  interleaved   what does not compress is written while the rest is being compressed
+  base          no compression
+  one by one    compress a piece, then write it
+  interleaved   write what does not compress while compressing the rest
 
 Exit status:
-  0 done, 64 wrong usage, 66 no such directory or nothing in it, 73 cannot write the plot,
+  0 done, 64 wrong usage, 66 no such directory or no data in it, 73 cannot write the plot,
   74 I/O error, 77 no permission
 
 Examples:
@@ -41,27 +42,27 @@ Examples:
   shale estimate --json --sample 1G -x /archive";
 
 #[derive(Args, Debug)]
-#[command(after_help = ESTIMATE_HELP)]
+#[command(after_help = HELP)]
 pub(crate) struct EstimateArgs {
     /// Print JSON, sizes in bytes
     #[arg(long)]
     pub(crate) json: bool,
-    /// What the storage can do, in bytes per second, decimal: 200M are 200 MB/s
+    /// Bandwidth of the storage in bytes per second, decimal: 200M is 200 MB/s
     #[arg(long, value_name = "SIZE", default_value = "200M", value_parser = bandwidth)]
     pub(crate) bandwidth: u64,
-    /// How much to encode, about
+    /// About how many bytes to encode
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = bytes)]
     pub(crate) sample: u64,
-    /// Which sample to take; the same number takes the same
+    /// Seed of the sample; the same seed takes the same sample
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Cores that compress [default: all]
+    /// Number of cores that compress [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=256))]
     pub(crate) workers: Option<u64>,
     /// Stay on the file system of DIR
     #[arg(short = 'x', long)]
     pub(crate) one_file_system: bool,
-    /// Draw the throughputs into this file, whose name ends in .svg or .png
+    /// Plot the throughputs to this file, whose name ends in .svg or .png
     #[arg(long, value_name = "FILE", value_parser = PathBufValueParser::new().try_map(Picture::new))]
     pub(crate) plot: Option<Picture>,
     /// Any directory or file
@@ -75,7 +76,7 @@ fn bytes(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Bandwidths are decimal, as storage is sold, and as they are shown.
+/// Bandwidths are decimal, as storage is sold.
 fn bandwidth(text: &str) -> Result<u64, String> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match text[digits.len()..].to_ascii_lowercase().as_str() {
@@ -95,15 +96,15 @@ fn bandwidth(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Everything that is said.
+/// The report.
 #[derive(Debug, Serialize)]
 struct Estimate {
     path: String,
     files: u64,
     raw: u64,
-    /// Bytes of these that are holes.
+    /// Bytes of `raw` that are holes.
     holes: u64,
-    /// What was left out, and why.
+    /// What was skipped, and why.
     skipped: walk::Skipped,
     /// Bytes of the sample.
     sampled: u64,
@@ -111,16 +112,16 @@ struct Estimate {
     bandwidth: u64,
     written: Outcome,
     settled: Outcome,
-    /// What of it NetCDF-4 or HDF5 has deflated already.
+    /// What NetCDF-4 or HDF5 has already deflated.
     deflated: Option<deflated::Report>,
 }
 
-/// What one form would take.
+/// The prediction for one form.
 #[derive(Debug, Serialize)]
 struct Outcome {
     stored: u64,
     ratio: f64,
-    /// How far off that may be in 19 of 20 cases, in percent, as far as sampling goes.
+    /// Sampling error in percent, in 19 of 20 cases.
     error_percent: f64,
     /// Bytes per second of one core.
     encode_per_core: u64,
@@ -137,7 +138,7 @@ pub(crate) fn run(args: &EstimateArgs) -> Result<ExitCode, Failure> {
         return Err(Failure::new(
             exit::NO_PERMISSION,
             format_args!(
-                "nothing in {} can be read; ask its owner for access, or do it as root",
+                "nothing in {} can be read; ask its owner for access, or run this as root",
                 args.dir.display()
             ),
         ));
@@ -145,7 +146,10 @@ pub(crate) fn run(args: &EstimateArgs) -> Result<ExitCode, Failure> {
     if found.data() == 0 {
         return Err(Failure::new(
             exit::NO_INPUT,
-            format_args!("{} holds no data to read", args.dir.display()),
+            format_args!(
+                "{} holds no data; give a directory with files",
+                args.dir.display()
+            ),
         ));
     }
     let prediction = sample::predict(&mut found, args.sample, args.seed)?;
@@ -225,7 +229,7 @@ fn render(estimate: &Estimate) -> String {
     text.push('\n');
     let skipped = estimate.skipped.describe();
     if !skipped.is_empty() {
-        text.push_str(&format!("left out: {skipped}\n"));
+        text.push_str(&format!("skipped: {skipped}\n"));
     }
     let mut table = Table::new(&[
         ("", Align::Left),

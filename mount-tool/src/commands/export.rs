@@ -1,4 +1,19 @@
-//! `shale export`
+//! `shale export`: copies the tree of any [source](source::Source) to an ordinary directory.
+//!
+//! ```text
+//! source     what is copied          mounted   files below a mount
+//!                                    stored    a store that is not mounted
+//! tree       walks, and decides for each name: copy, link, keep, refuse
+//! copy       the contents of one file: temporary name, compare, rename
+//! attributes owner, permissions, extended attributes, times
+//! ```
+
+mod attributes;
+mod copy;
+mod mounted;
+mod source;
+mod stored;
+mod tree;
 
 use std::fmt::Write;
 use std::io;
@@ -7,37 +22,38 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::attributes;
-use crate::backend::store_files;
-use crate::export::mounted::Mounted;
-use crate::export::source::{Kind, Source};
-use crate::export::stored::Stored;
-use crate::export::tree::{self, Report, Wishes};
-use crate::failure::{Failure, exit};
-use crate::mountinfo::Mounts;
-use crate::report::{self, counted, printable};
-use crate::wait::Progress;
-use crate::{paths, size};
+use crate::control;
+use crate::output::failure::{Failure, exit};
+use crate::output::progress::Progress;
+use crate::output::report::{self, counted, printable};
+use crate::output::size;
+use crate::system::mountinfo::Mounts;
+use crate::system::paths;
+use crate::system::store_dir;
+use mounted::MountSource;
+use source::{Kind, Source};
+use stored::StoreSource;
+use tree::{ExportOptions, Report};
 
 const HELP: &str = "\
-Times, permissions, extended attributes, access control lists, hard and symbolic links and holes
-are kept, owners too when root exports; policies (user.shale.*) stay behind. Every file is written
-under a temporary name, made durable, read again, compared, and renamed; so an export that was
-interrupted is gone on with by the same command: files that are there with the same size and time
-are left. A damaged file that was salvaged has the time of its copy, and so is never taken for the
-whole one; --force replaces it.
+Keeps times, permissions, extended attributes, access control lists, hard and symbolic links and
+holes, and owners if root exports. Policies (user.shale.*) are not copied. Each file is written
+under a temporary name, made durable, read back, compared, and renamed. Run the same command again
+to resume an interrupted export: files with the same size and time are kept. A salvaged file has
+the time of its copy, so it is never taken for the whole file; --force replaces it.
 
 A store that is not mounted is read without FUSE and without writing to it. Through a mount, cp and
 rsync work as well.
 
 Exit status:
-  0 everything is there, 64 wrong usage, 66 neither in a mount nor a store, 73 something is in the
-  way, 74 I/O error or damaged data, 75 the store is in use or a file was changing, 77 no permission
+  0 everything is copied, 64 wrong usage, 66 neither in a mount nor a store, 73 an existing file
+  is in the way, 74 I/O error or damaged data, 75 the store is in use or a file changed,
+  77 no permission
 
 Examples:
   shale export ~/data/run1 /scratch/run1           a directory of a mount
   shale export ~/data/run1/history.nc /scratch     a file, into a directory
-  shale export /lustre/me/store /scratch/all       everything in a store that is not mounted
+  shale export /lustre/me/store /scratch/all       all of a store that is not mounted
   shale export --only run1 /lustre/me/store /scratch/run1";
 
 /// The arguments.
@@ -47,7 +63,7 @@ pub(crate) struct ExportArgs {
     /// Replace files in DEST that differ
     #[arg(short, long)]
     force: bool,
-    /// Only this file or directory below SRC
+    /// Copy only this file or directory below SRC
     #[arg(long, value_name = "PATH")]
     only: Option<PathBuf>,
     /// Copy damaged files too, with zeros for what cannot be read
@@ -59,7 +75,7 @@ pub(crate) struct ExportArgs {
     /// A file or directory in a mount, or a store that is not mounted
     #[arg(value_name = "SRC")]
     source: PathBuf,
-    /// Where it goes; a directory's contents go into an existing directory of that name
+    /// Target; the contents of a directory go into an existing directory of that name
     #[arg(value_name = "DEST")]
     target: PathBuf,
 }
@@ -68,7 +84,7 @@ pub(crate) fn run(args: &ExportArgs) -> Result<ExitCode, Failure> {
     let mut report = if is_store(&args.source)? {
         let store = paths::absolute(&args.source).map_err(|e| unreadable(&args.source, &e))?;
         let only = below(args.only.as_deref().unwrap_or(Path::new("")))?;
-        let stored = Stored::open(&store, &only).map_err(|f| mounted_where(f, &store))?;
+        let stored = StoreSource::open(&store, &only).map_err(|f| mounted_where(f, &store))?;
         let name = only.file_name();
         export(&stored, name.map(Path::new), args)?
     } else {
@@ -77,18 +93,11 @@ pub(crate) fn run(args: &ExportArgs) -> Result<ExitCode, Failure> {
             None => args.source.clone(),
         };
         let top = std::fs::canonicalize(&path).map_err(|e| unreadable(&path, &e))?;
-        if attributes::check_place(&top).is_err() {
-            return Err(Failure::new(
-                exit::NO_INPUT,
-                format_args!(
-                    "{} is neither in a ShaleFS mount nor a store; see 'findmnt -t fuse.shale' for \
-                     the mounts there are",
-                    path.display()
-                ),
-            ));
+        if control::check_place(&top).is_err() {
+            return Err(control::neither(&path));
         }
         let name = top.file_name().map(PathBuf::from);
-        export(&Mounted::new(top), name.as_deref(), args)?
+        export(&MountSource::new(top), name.as_deref(), args)?
     };
     if args.json {
         report.path = report::name(&args.source);
@@ -100,7 +109,7 @@ pub(crate) fn run(args: &ExportArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(status(&report)))
 }
 
-/// What `--only` means: a path from the top of SRC, with or without a slash before it.
+/// The argument of `--only`: a path below SRC, with or without a leading slash.
 fn below(only: &Path) -> Result<PathBuf, Failure> {
     let mut path = PathBuf::new();
     for step in only.components() {
@@ -110,10 +119,7 @@ fn below(only: &Path) -> Result<PathBuf, Failure> {
             Component::ParentDir | Component::Prefix(_) => {
                 return Err(Failure::new(
                     exit::USAGE,
-                    format_args!(
-                        "{} leads out of SRC; name a path from its top",
-                        only.display()
-                    ),
+                    format_args!("{} leads out of SRC; give a path below it", only.display()),
                 ));
             }
         }
@@ -125,19 +131,19 @@ fn unreadable(path: &Path, error: &io::Error) -> Failure {
     Failure::io("export", path, error)
 }
 
-/// A directory with a superblock; in a mount it is a copy of a store, and an ordinary directory.
+/// A directory with a superblock. In a mount this is a copy of a store, and an ordinary directory.
 fn is_store(path: &Path) -> Result<bool, Failure> {
     let metadata = std::fs::metadata(path).map_err(|e| unreadable(path, &e))?;
-    if !metadata.is_dir() || attributes::check_place(path).is_ok() {
+    if !metadata.is_dir() || control::check_place(path).is_ok() {
         return Ok(false);
     }
-    match path.join(store_files::SUPERBLOCK).symlink_metadata() {
+    match path.join(store_dir::SUPERBLOCK).symlink_metadata() {
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Err(unreadable(path, &e)),
         found => Ok(found.is_ok()),
     }
 }
 
-/// The store that a path is in: what does not belong there would be in the way of its daemon.
+/// The store that contains a path. Foreign files in a store would be in the way of its daemon.
 fn store_around(path: &Path) -> Option<&Path> {
     path.ancestors()
         .skip(1)
@@ -176,7 +182,7 @@ fn export<S: Source>(
         return Err(Failure::new(
             exit::CANNOT_CREATE,
             format_args!(
-                "{} is inside what is to be exported; choose a directory elsewhere",
+                "{} is inside the directory to export; choose a directory elsewhere",
                 target.display()
             ),
         ));
@@ -194,17 +200,17 @@ fn export<S: Source>(
     let total = tree::measure(source)?;
     let mut progress = Progress::of("exporting");
     let mut done = 0;
-    let wishes = Wishes {
+    let options = ExportOptions {
         force: args.force,
         salvage: args.salvage,
     };
-    tree::export(source, &target, wishes, &mut |bytes| {
+    tree::export(source, &target, options, &mut |bytes| {
         done += bytes;
         progress.update(done, total);
     })
 }
 
-/// Lost data counts more than files in the way.
+/// The exit status: lost data counts more than files in the way.
 fn status(report: &Report) -> u8 {
     let statuses = report.problems.iter().map(|problem| problem.status);
     let rank = |status: &u8| match *status {
@@ -229,7 +235,7 @@ fn render(report: &Report, target: &Path) -> String {
             .collect();
         let _ = writeln!(
             text,
-            "not kept, because the target or you may not have them: {}",
+            "attributes not copied, because the target file system or you may not set them: {}",
             names.join(", ")
         );
     }
@@ -250,7 +256,7 @@ fn render(report: &Report, target: &Path) -> String {
     }
     if report.present > 0 {
         let were = counted(report.present, "was", "were");
-        let _ = write!(text, "; {were} there already");
+        let _ = write!(text, "; {were} already there");
     }
     let problems = report.problems.len() as u64;
     if problems > 0 {
@@ -263,7 +269,7 @@ fn render(report: &Report, target: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::Problem;
+    use crate::output::report::Problem;
 
     fn report(statuses: &[u8]) -> Report {
         let problem = |&status: &u8| Problem {
@@ -302,9 +308,10 @@ mod tests {
         assert_eq!(
             render(&report, Path::new("/d")),
             "problem 73\n\
-             not kept, because the target or you may not have them: trusted.x\n\
+             attributes not copied, because the target file system or you may not set them: \
+             trusted.x\n\
              2 files, 3.00 MiB in 1 directory copied to /d and compared; 1 link or other; 4 were \
-             there already; 1 problem\n"
+             already there; 1 problem\n"
         );
     }
 }

@@ -2,17 +2,45 @@
 
 use std::fmt::Write;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clap::Args;
 use serde::Serialize;
 
-use crate::backend::{self, FsckOptions, FsckReport, store_files};
-use crate::cli::FsckArgs;
-use crate::failure::{Failure, fsck_exit};
-use crate::paths;
-use crate::report::{self, Problem, counted, printable};
-use crate::wait::Progress;
+use shale_store::fsck::{FsckOptions, FsckReport, fsck};
+
+use crate::output::failure::{Failure, fsck_exit};
+use crate::output::progress::Progress;
+use crate::output::report::{self, Problem, counted, printable};
+use crate::system::paths;
+use crate::system::store_dir;
+
+const HELP: &str = "\
+Exit status, as fsck(8):
+  0 clean, 1 problems repaired, 4 problems left, 8 could not check, 16 wrong usage
+
+Examples:
+  shale fsck /lustre/me/store
+  shale fsck --repair /lustre/me/store      repair what can be repaired without loss
+  shale fsck --rebuild /lustre/me/store     recover names and contents from the packs";
+
+#[derive(Args, Debug)]
+#[command(after_help = HELP)]
+pub(crate) struct FsckArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Repair what can be repaired without loss: the second copy of the index (the catalog) and the
+    /// directories of packs
+    #[arg(long)]
+    pub(crate) repair: bool,
+    /// Rebuild the index from the packs, and repair the rest
+    #[arg(long)]
+    pub(crate) rebuild: bool,
+    /// Directory that holds the data
+    pub(crate) store: PathBuf,
+}
 
 pub(crate) fn run(args: &FsckArgs) -> Result<ExitCode, Failure> {
     check_place(&args.store, args.rebuild)?;
@@ -22,12 +50,13 @@ pub(crate) fn run(args: &FsckArgs) -> Result<ExitCode, Failure> {
             repair: args.repair,
             rebuild: args.rebuild,
         };
-        backend::fsck(&args.store, &options, &mut |done, total| {
+        fsck(&args.store, &options, &mut |done, total| {
             progress.update(done, total)
-        })?
+        })
+        .map_err(|e| Failure::new(fsck_exit::OPERATIONAL, e))?
     };
     let printed = if args.json {
-        report::print_json("fsck", &Checked::new(&args.store, &report))
+        report::print_json("fsck", &CheckReport::new(&args.store, &report))
     } else {
         report::print(&render(&report, &args.store))
     };
@@ -35,9 +64,9 @@ pub(crate) fn run(args: &FsckArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(status(&report)))
 }
 
-/// What was found, for machines.
+/// What was found, as JSON.
 #[derive(Debug, Serialize)]
-struct Checked {
+struct CheckReport {
     path: String,
     files: u64,
     directories: u64,
@@ -50,7 +79,7 @@ struct Checked {
     problems: Vec<Problem>,
 }
 
-impl Checked {
+impl CheckReport {
     fn new(store: &Path, report: &FsckReport) -> Self {
         let problem = |found: &shale_store::fsck::Problem| Problem {
             path: found.file.clone(),
@@ -84,11 +113,11 @@ fn check_place(store: &Path, rebuild: bool) -> Result<(), Failure> {
             store.display()
         ));
     }
-    match std::fs::metadata(store.join(store_files::SUPERBLOCK)) {
+    match std::fs::metadata(store.join(store_dir::SUPERBLOCK)) {
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
             Err(Failure::io("check store", store, &e))
         }
-        // A rebuild may have to do without.
+        // A rebuild works without a superblock.
         Err(_) if !rebuild => refuse(format!(
             "{} is not a ShaleFS store: it has no superblock; give the store, not the mount point",
             store.display()
@@ -107,7 +136,7 @@ fn status(report: &FsckReport) -> u8 {
     }
 }
 
-/// Problems one to a line, then the counters, then a verdict.
+/// One line for each problem, then the verdict.
 fn render(report: &FsckReport, store: &Path) -> String {
     let mut text = String::new();
     for problem in &report.problems {

@@ -1,42 +1,66 @@
 //! `shale gc`
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::Args;
 use serde::Serialize;
-use shale_fs::live::Gc;
+use shale_fs::stats::GcStats;
 
-use super::top;
-use crate::attributes::{ask, tell, unreadable};
-use crate::cli::GcArgs;
-use crate::failure::{Failure, exit};
-use crate::report;
-use crate::size;
-use crate::wait::Waiting;
+use crate::control::{ask, check_mount, sample, tell, unreadable};
+use crate::output::failure::{Failure, exit};
+use crate::output::progress::Spinner;
+use crate::output::report;
+use crate::output::size;
+
+const HELP: &str = "\
+Exit status:
+  0 done, 64 wrong usage, 66 not a ShaleFS mount, 69 no longer mounted, 74 I/O error,
+  77 no permission
+
+Examples:
+  shale gc --wait ~/data
+  shale gc --live 95 ~/data     also rewrite packs with only 5 % of garbage";
+
+#[derive(Args, Debug)]
+#[command(after_help = HELP)]
+pub(crate) struct GcArgs {
+    /// Wait until it is done, and show how much space was freed
+    #[arg(short, long)]
+    pub(crate) wait: bool,
+    /// Print that as JSON, sizes in bytes; waits
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Rewrite packs of which less than this percentage is live
+    #[arg(long, value_name = "PERCENT", default_value_t = 80, value_parser = clap::value_parser!(u8).range(1..=100))]
+    pub(crate) live: u8,
+    /// Where the store is mounted
+    pub(crate) mountpoint: PathBuf,
+}
 
 const POLL: Duration = Duration::from_millis(100);
 
-/// What came of it.
+/// What a pass did.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-struct Collected {
+struct GcReport {
     path: String,
-    /// Packs that were rewritten or found dead, and are deleted.
+    /// Packs deleted, because they were rewritten or all garbage.
     packs: u64,
-    /// Bytes that this gave back to the device.
+    /// Bytes that the device got back.
     given_back: u64,
-    /// Bytes that nothing needs and that are still there.
+    /// Bytes of garbage that are left.
     garbage: u64,
 }
 
 pub(crate) fn run(args: &GcArgs) -> Result<ExitCode, Failure> {
     let path = &args.mountpoint;
-    top::check_mount(path)?;
-    let before = top::sample(path)?.gc;
+    check_mount(path)?;
+    let before = sample(path)?.gc;
     tell(path, "user.shale.gc.now", &args.live.to_string())
         .map_err(|e| unreadable(path, &e.into()))?;
     if args.wait || args.json {
-        let _waiting = Waiting::for_("rewriting packs".to_owned());
+        let _spinner = Spinner::new("rewriting packs".to_owned());
         let ended = loop {
             let state = ask(path, "gc")?;
             if state.as_deref() != Some("running") {
@@ -48,12 +72,13 @@ pub(crate) fn run(args: &GcArgs) -> Result<ExitCode, Failure> {
             return Err(Failure::new(
                 exit::IO,
                 format_args!(
-                    "collecting garbage in {} broke off; the daemon's log says why",
+                    "garbage collection in {0} failed; 'shale doctor {0}' finds the daemon's log, which \
+                     says why",
                     path.display()
                 ),
             ));
         }
-        let collected = Collected::between(path, &before, &top::sample(path)?.gc);
+        let collected = GcReport::between(path, &before, &sample(path)?.gc);
         if args.json {
             report::print_json("gc", &collected)?;
         } else {
@@ -63,8 +88,8 @@ pub(crate) fn run(args: &GcArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-impl Collected {
-    fn between(path: &Path, before: &Gc, after: &Gc) -> Self {
+impl GcReport {
+    fn between(path: &Path, before: &GcStats, after: &GcStats) -> Self {
         let freed = after.freed.saturating_sub(before.freed);
         let moved = after.moved.saturating_sub(before.moved);
         Self {
@@ -90,20 +115,20 @@ mod tests {
 
     #[test]
     fn what_was_moved_is_not_given_back() {
-        let before = Gc {
+        let before = GcStats {
             freed: 100,
             moved: 10,
             deleted: 1,
-            ..Gc::default()
+            ..GcStats::default()
         };
-        let after = Gc {
+        let after = GcStats {
             freed: 4 << 20,
             moved: 1 << 20,
             deleted: 3,
             garbage: 7,
-            ..Gc::default()
+            ..GcStats::default()
         };
-        let collected = Collected::between(Path::new("/m"), &before, &after);
+        let collected = GcReport::between(Path::new("/m"), &before, &after);
         assert_eq!((collected.packs, collected.garbage), (2, 7));
         assert_eq!(collected.given_back, (3 << 20) - 90);
         assert_eq!(

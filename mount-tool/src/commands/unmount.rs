@@ -4,20 +4,39 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use clap::Args;
 use nix::unistd::geteuid;
-use shale_fs::live::Displaced;
+use shale_fs::Unmounter;
+use shale_fs::stats::Displaced;
 
-use crate::attributes;
-use crate::backend::{Unmounter, store_files};
-use crate::cli::UnmountArgs;
-use crate::failure::{Failure, exit, reason};
-use crate::holder::{Holder, Left};
-use crate::mount_helper;
-use crate::mountinfo::{Mount, Mounts};
-use crate::paths;
-use crate::report::printable;
-use crate::utab;
-use crate::wait::Waiting;
+use crate::control;
+use crate::mount::holder::{Holder, Shutdown};
+use crate::mount::utab;
+use crate::output::failure::{Failure, exit, reason};
+use crate::output::progress::Spinner;
+use crate::output::report::printable;
+use crate::system::mountinfo::{Mount, Mounts};
+use crate::system::paths;
+use crate::system::store_dir;
+
+const HELP: &str = "\
+Exit status:
+  0 unmounted, or with --dead nothing to clear; 64 wrong usage, 66 not a ShaleFS mount,
+  69 no fusermount3, 74 I/O error, 75 busy for more than three seconds, 77 no permission
+
+Examples:
+  shale unmount ~/data
+  shale unmount --dead ~/data     before mounting again in a script";
+
+#[derive(Args, Debug)]
+#[command(after_help = HELP)]
+pub(crate) struct UnmountArgs {
+    /// Only clear a mount whose daemon has died; leave a working mount alone
+    #[arg(long)]
+    pub(crate) dead: bool,
+    /// Where the store is mounted
+    pub(crate) mountpoint: PathBuf,
+}
 
 pub(crate) fn run(args: &UnmountArgs) -> Result<ExitCode, Failure> {
     if args.dead {
@@ -28,11 +47,19 @@ pub(crate) fn run(args: &UnmountArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Unmounts, and waits until the daemon has gone.
+/// What umount(8) passes to its helper.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct UnmountHelperArgs {
+    pub(crate) mountpoint: PathBuf,
+    /// Take it out of sight now, do not wait.
+    pub(crate) lazy: bool,
+}
+
+/// Unmounts, and waits until the daemon has exited.
 pub(crate) fn unmount(mountpoint: &Path) -> Result<(), Failure> {
     match end(mountpoint)? {
-        Ended::Durable => Ok(()),
-        Ended::Elsewhere { other, .. } => Err(Failure::new(
+        MountEnd::Durable => Ok(()),
+        MountEnd::Elsewhere { other, .. } => Err(Failure::new(
             exit::BUSY,
             format_args!(
                 "{} is unmounted, but the same file system is still mounted on {}; unmount that \
@@ -44,7 +71,7 @@ pub(crate) fn unmount(mountpoint: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Unmounts what a dead daemon has left, if that is what is there.
+/// Unmounts a mount whose daemon has died; leaves any other alone.
 fn clear(mountpoint: &Path) -> Result<(), Failure> {
     let absolute = paths::absolute(mountpoint).map_err(|e| Failure::io("find", mountpoint, &e))?;
     match Mounts::read()?.at(&absolute) {
@@ -53,30 +80,31 @@ fn clear(mountpoint: &Path) -> Result<(), Failure> {
     }
 }
 
-/// For umount(8), which has succeeded when the mount is gone from there, as with any file system
-/// that is also mounted elsewhere.
-pub(crate) fn run_helper(wanted: &mount_helper::Unmount) -> Result<ExitCode, Failure> {
+/// For umount(8). It succeeds when the mount is gone from there, even if the same file system is
+/// mounted elsewhere, as it does for any file system.
+pub(crate) fn run_helper(wanted: &UnmountHelperArgs) -> Result<ExitCode, Failure> {
     if wanted.lazy {
         detach(&find(&wanted.mountpoint, &Mounts::read()?)?, true)?;
-    } else if let Ended::Elsewhere { part: false, other } = end(&wanted.mountpoint)? {
+    } else if let MountEnd::Elsewhere { part: false, other } = end(&wanted.mountpoint)? {
         eprintln!(
-            "shale: not waiting until everything is durable: the file system is still mounted on {}",
+            "shale: the file system is still mounted on {}, so not everything is durable yet; unmount \
+             that too to wait for it",
             printable(&other.display().to_string())
         );
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// How a mount has ended.
-enum Ended {
-    /// The daemon has gone, and everything is durable.
+/// How a mount ended.
+enum MountEnd {
+    /// The daemon has exited, and everything is durable.
     Durable,
-    /// The daemon serves it elsewhere too; what has ended may have shown a part of it only.
+    /// The daemon still serves another mount. The one that ended may have been a part of it.
     Elsewhere { part: bool, other: PathBuf },
 }
 
-/// Unmounts, and waits until the daemon has gone if nothing else shows its file system.
-fn end(mountpoint: &Path) -> Result<Ended, Failure> {
+/// Unmounts. Waits until the daemon has exited unless its file system is mounted elsewhere.
+fn end(mountpoint: &Path) -> Result<MountEnd, Failure> {
     let mount = find(mountpoint, &Mounts::read()?)?;
     let dead = paths::is_dead_mount(&mount.mountpoint);
     let reader = Holder::reader(&mount, dead);
@@ -87,18 +115,18 @@ fn end(mountpoint: &Path) -> Result<Ended, Failure> {
     detach(&mount, dead)?;
     let Some(holder) = holder else {
         return if dead {
-            Ok(Ended::Durable)
+            Ok(MountEnd::Durable)
         } else {
             Err(unseen(&mount, "its store cannot be read"))
         };
     };
     if let Some(other) = Mounts::read()?.showing(&mount) {
-        return Ok(Ended::Elsewhere {
+        return Ok(MountEnd::Elsewhere {
             part: mount.is_part(),
             other: other.mountpoint.clone(),
         });
     }
-    let _waiting = Waiting::for_("waiting until everything is durable".to_owned());
+    let _spinner = Spinner::new("waiting until everything is durable".to_owned());
     let left = holder
         .wait()
         .map_err(|e| unseen(&mount, &reason(&e.into())))?;
@@ -106,14 +134,14 @@ fn end(mountpoint: &Path) -> Result<Ended, Failure> {
         return Err(Failure::new(
             exit::IO,
             format_args!(
-                "{} is unmounted, but its store {} had been removed: nothing of it is kept; \
-                 restore the store from a copy",
+                "{} is unmounted, but its store {} had been removed and its data is lost; restore \
+                 the store from a copy",
                 mount.mountpoint.display(),
                 mount.source.display()
             ),
         ));
     }
-    if let Left::Otherwise(said) = left
+    if let Shutdown::Unclean(said) = left
         && !dead
     {
         let files: String = said.lines().map(|line| format!("; {line}")).collect();
@@ -121,29 +149,29 @@ fn end(mountpoint: &Path) -> Result<Ended, Failure> {
             exit::IO,
             format_args!(
                 "{} is unmounted, but not everything has become durable: what had been synced \
-                 is safe; see the log of the daemon and check the device of the store{files}",
+                 is safe; read the daemon's log and check the device of the store{files}",
                 mount.mountpoint.display()
             ),
         ));
     }
-    Ok(Ended::Durable)
+    Ok(MountEnd::Durable)
 }
 
-/// Whether the daemon has nothing left that it could keep changes in.
+/// Whether the store was removed, so that the daemon cannot keep any change.
 fn is_removed(mount: &Mount) -> bool {
-    let superblock = mount.source.join(store_files::SUPERBLOCK);
+    let superblock = mount.source.join(store_dir::SUPERBLOCK);
     !mount.is_read_only()
         && superblock.symlink_metadata().is_err()
-        && attributes::live(&mount.mountpoint)
+        && control::live(&mount.mountpoint)
             .is_some_and(|live| live.displaced == Some(Displaced::Removed))
 }
 
-/// Where the store's path leads elsewhere by now, the mount itself tells who serves it.
+/// When the store is no longer at its path, the mount itself names the process that serves it.
 fn holder_out_of_sight(mount: &Mount, dead: bool) -> Option<Holder> {
     if dead {
         return None;
     }
-    Holder::of_process(attributes::server(&mount.mountpoint)?)
+    Holder::of_process(control::server(&mount.mountpoint)?)
 }
 
 fn find(path: &Path, mounts: &Mounts) -> Result<Mount, Failure> {
@@ -175,9 +203,9 @@ fn not_a_mount(path: &Path, mounts: &Mounts) -> Failure {
             mount.mountpoint.display()
         )
     } else if path.symlink_metadata().is_err() {
-        "it does not exist".to_owned()
+        "it does not exist; check the path".to_owned()
     } else {
-        "see 'findmnt -t fuse.shale' for those there are".to_owned()
+        "'findmnt -t fuse.shale' lists the mounts".to_owned()
     };
     Failure::new(
         exit::NO_INPUT,
@@ -185,21 +213,21 @@ fn not_a_mount(path: &Path, mounts: &Mounts) -> Failure {
     )
 }
 
-/// Unmounts; `lazy` also where files are open. Nobody can use what a dead daemon left, so whoever
-/// still sits in that loses nothing.
+/// Unmounts; with `lazy` also while files are open. Nothing in a mount without a daemon can be
+/// used, so the programs in it lose nothing.
 fn detach(mount: &Mount, lazy: bool) -> Result<(), Failure> {
     let unmounter = Unmounter::at(mount.mountpoint.clone());
     let ended = if lazy {
         unmounter.detach()
     } else {
-        let _waiting = Waiting::for_("waiting for programs that use it".to_owned());
+        let _spinner = Spinner::new("waiting for programs that use it".to_owned());
         unmounter.unmount()
     };
     let root = geteuid().is_root();
     match ended {
         Ok(()) => {
             if root {
-                // A daemon that lives does it too. What stays is about nothing and does no harm.
+                // A living daemon does this too. An entry that stays does no harm.
                 let _ = utab::unmark(&mount.source, &mount.mountpoint);
             }
             Ok(())
@@ -236,7 +264,8 @@ fn unseen(mount: &Mount, why: &str) -> Failure {
     Failure::new(
         exit::IO,
         format_args!(
-            "{} is unmounted, but cannot see whether the daemon has finished: {why}",
+            "{} is unmounted, but it is unknown whether everything is durable: {why}; wait until the \
+             process has exited, and read its log",
             mount.mountpoint.display()
         ),
     )
@@ -246,7 +275,7 @@ fn no_permission(mount: &Mount) -> Failure {
     Failure::new(
         exit::NO_PERMISSION,
         format_args!(
-            "{} was not mounted by you; only root or who mounted it can unmount it",
+            "{} was not mounted by you; ask root or the user who mounted it to unmount it",
             mount.mountpoint.display()
         ),
     )
@@ -255,6 +284,9 @@ fn no_permission(mount: &Mount) -> Failure {
 fn refused(mount: &Mount, why: &str) -> Failure {
     Failure::new(
         exit::IO,
-        format_args!("cannot unmount {}: {why}", mount.mountpoint.display()),
+        format_args!(
+            "cannot unmount {0}: {why}; 'shale doctor {0}' looks for the cause",
+            mount.mountpoint.display()
+        ),
     )
 }

@@ -1,4 +1,4 @@
-//! Deflated chunks among bytes: finding, inflating and unshuffling them.
+//! Finds deflated chunks among bytes, inflates and unshuffles them.
 
 use miniz_oxide::inflate::TINFLStatus;
 use miniz_oxide::inflate::core::inflate_flags::{
@@ -8,23 +8,23 @@ use miniz_oxide::inflate::core::inflate_flags::{
 use miniz_oxide::inflate::core::{DecompressorOxide, decompress};
 use shale_layout::Variable;
 
-/// Plain bytes that may be made in vain for one that is found, in chunks.
+/// How many chunks may be inflated in vain before the search stops.
 const VAIN: usize = 8;
-/// Bytes of a checksum by the filter fletcher32.
+/// Bytes of a checksum of the filter fletcher32.
 const CHECKSUM: usize = 4;
 
-/// Chunks that followed each other, inflated.
+/// Consecutive chunks, inflated.
 #[derive(Debug, Default)]
 pub(super) struct Chunks {
-    /// As a program sees them.
+    /// Their plain bytes.
     pub(super) plain: Vec<u8>,
-    /// Bytes that they had in the file.
+    /// Their bytes in the file.
     pub(super) deflated: usize,
 }
 
 impl Chunks {
-    /// Length of the plain chunks of a variable, if they are deflated in a way that is understood:
-    /// shuffled before or not, with a checksum behind or not.
+    /// Length of the plain chunks of a variable whose filters are known: deflate, perhaps after
+    /// shuffle, perhaps before fletcher32.
     pub(super) fn len(variable: &Variable) -> Option<u64> {
         let filters: Vec<&str> = variable.filters.iter().map(String::as_str).collect();
         let filters = filters.strip_prefix(&["shuffle"]).unwrap_or(&filters);
@@ -35,8 +35,8 @@ impl Chunks {
         variable.slab_len().filter(|&len| len > 0)
     }
 
-    /// The first chunks among some bytes, which may begin in the middle of one, until about
-    /// `enough` plain bytes are there.
+    /// The first chunks among some bytes, which may begin in the middle of a chunk, until there are
+    /// about `enough` plain bytes.
     pub(super) fn find(variable: &Variable, chunk_len: u64, bytes: &[u8], enough: usize) -> Self {
         let filtered = |name: &str| variable.filters.iter().any(|filter| filter == name);
         let behind = if filtered("fletcher32") { CHECKSUM } else { 0 };
@@ -61,7 +61,7 @@ impl Chunks {
                     found.deflated += len + behind;
                     at += len + behind;
                 }
-                // Between two chunks that follow each other there is nothing.
+                // There is no gap between consecutive chunks.
                 None if !found.plain.is_empty() => break,
                 None => {
                     vain += made;
@@ -76,10 +76,10 @@ impl Chunks {
     }
 }
 
-/// Inflates what begins here if it fills the chunk exactly and its checksum is right. Returns its
-/// length, and how many bytes were made.
+/// Inflates a chunk that begins here, if it fills `chunk` exactly and its checksum is right.
+/// Returns its length, and how many bytes were inflated.
 fn inflate(bytes: &[u8], chunk: &mut [u8]) -> (Option<usize>, usize) {
-    // Deflate, no dictionary, and a check of these two bytes.
+    // Deflate without a dictionary, and the check of these two bytes.
     let is_header = matches!(bytes, &[method, flags, ..]
         if method & 0x0f == 8
             && flags & 0x20 == 0
@@ -96,8 +96,8 @@ fn inflate(bytes: &[u8], chunk: &mut [u8]) -> (Option<usize>, usize) {
     (whole.then_some(taken), made)
 }
 
-/// Undoes the shuffle filter: the first bytes of all elements, then the second ones, and so on.
-/// What is left over is at the end, as it is.
+/// Undoes the shuffle filter, which stores the first bytes of all elements, then the second bytes,
+/// and so on. Bytes that do not fill an element are at the end, unchanged.
 fn unshuffle(width: usize, chunk: &[u8], out: &mut Vec<u8>) {
     let count = chunk.len() / width.max(1);
     if width <= 1 || count <= 1 {

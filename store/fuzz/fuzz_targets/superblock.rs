@@ -3,4 +3,4 @@
 
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|bytes: &[u8]| shale_store::promises::superblock(bytes));
+fuzz_target!(|bytes: &[u8]| shale_store::fuzzing::superblock(bytes));

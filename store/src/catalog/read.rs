@@ -1,10 +1,10 @@
-//! Reading a catalogue.
+//! Reading a catalog.
 
 use std::collections::BTreeMap;
 
 use shale_backing::{Access, Backing, BackingFile};
 use shale_codec::{Decoder, FrameHeader};
-use shale_index::engine::journal::decode_commit;
+use shale_index::encoding::decode_commit;
 use shale_index::kv::{Version, Versioned};
 
 use super::{DUMP, DUMP_END, IDENTITY, LACKING, UNSYNCED, list, path};
@@ -50,7 +50,7 @@ fn read_frame(file: &dyn BackingFile, at: u64, len: u32) -> Option<Vec<u8>> {
     Some(raw)
 }
 
-/// What a look at a catalogue finds, as far as the headers of its frames and its end tell.
+/// What a look at a catalog finds, as far as the headers of its frames and its end tell.
 #[derive(Debug)]
 pub(super) struct Survey {
     /// It has to be renewed: something in it is damaged, missing or foreign.
@@ -61,7 +61,7 @@ pub(super) struct Survey {
     pub(super) end: Option<u64>,
 }
 
-/// Looks at a catalogue.
+/// Looks at a catalog.
 pub(super) fn survey(
     backing: &dyn Backing,
     store_id: [u8; 16],
@@ -117,7 +117,7 @@ pub(super) fn survey(
     Ok(survey)
 }
 
-/// What is known about a catalogue before it is read.
+/// What is known about a catalog before it is read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Expected {
     /// The store it belongs to.
@@ -126,7 +126,7 @@ pub(crate) struct Expected {
     pub(crate) version: Option<Version>,
 }
 
-/// What a catalogue holds.
+/// What a catalog holds.
 #[derive(Debug, Default)]
 pub(crate) struct Recovered {
     /// Live keys.
@@ -194,13 +194,13 @@ struct Reading {
     older: (usize, usize),
     /// Holes of which it is not known yet whether a crash explains them.
     holes: Vec<Hole>,
-    /// Files that are none of this catalogue, or not in their place; no crash does that.
+    /// Files that are none of this catalog, or not in their place; no crash does that.
     misplaced: Vec<String>,
     /// The log says that something is missing.
     admitted: bool,
 }
 
-/// Reads the catalogue of a store.
+/// Reads the catalog of a store.
 pub(crate) fn recover(backing: &dyn Backing, expected: Expected) -> Result<Recovered, Error> {
     let mut reading = Reading {
         expected,

@@ -1,9 +1,11 @@
-//! A catalogue that is cut short, exchanged or renewed.
+//! A catalog that is cut short, exchanged or renewed.
 
 use std::fs;
 
-use shale_backing::PosixBacking;
 use shale_backing::faults::{FaultDisk, Left};
+use shale_backing::{Access, PosixBacking};
+use shale_codec::{Effort, Encoder, FrameMeta, Hint};
+use shale_index::engine::Embedded;
 use shale_index::{Namespace, ROOT};
 
 use super::*;
@@ -41,7 +43,7 @@ fn problems(store: &Path, repair: bool) -> Vec<String> {
     problems.map(|problem| problem.what).collect()
 }
 
-/// The power goes at each step of writing it anew, while the last commits before that were
+/// The power goes at each step of rewriting it, while the last commits before that were
 /// not written yet.
 #[test]
 fn a_renewal_that_is_cut_short_is_no_damage() {
@@ -53,9 +55,10 @@ fn a_renewal_that_is_cut_short_is_no_damage() {
         let disk = FaultDisk::new(&live).unwrap();
         let options = shale_index::engine::Options::default();
         let (engine, recovery) = Embedded::open(disk.backing(), options).unwrap();
-        let engine = Arc::new(engine);
-        let catalog = Catalog::open(disk.backing(), [7; 16], &engine, &recovery).unwrap();
-        let namespace = Namespace::open(Arc::clone(&engine) as Arc<dyn Kv>, 1, (0, 0)).unwrap();
+        let engine: Arc<dyn Kv> = Arc::new(engine);
+        let catalog =
+            Catalog::open(disk.backing(), [7; 16], Arc::clone(&engine), &recovery).unwrap();
+        let namespace = Namespace::open(Arc::clone(&engine), 1, (0, 0)).unwrap();
         for name in 0..200 {
             create(
                 &namespace,
@@ -63,7 +66,7 @@ fn a_renewal_that_is_cut_short_is_no_damage() {
             );
         }
         disk.cut_power_at(disk.changes() + step);
-        let dumped = catalog.shared.dump(&engine);
+        let dumped = catalog.log.dump(&*engine);
         for seed in 0..8 {
             let after = work.path().join(format!("after{step}-{seed}"));
             fs::create_dir(&after).unwrap();
@@ -89,7 +92,7 @@ fn a_renewal_that_is_cut_short_is_no_damage() {
 }
 
 #[test]
-fn a_catalogue_is_durable_in_a_store_without_a_pack() {
+fn a_catalog_is_durable_in_a_store_without_a_pack() {
     let work = tempfile::tempdir().unwrap();
     let (live, after) = (work.path().join("live"), work.path().join("after"));
     fs::create_dir(&live).unwrap();
@@ -100,9 +103,9 @@ fn a_catalogue_is_durable_in_a_store_without_a_pack() {
     backing.sync_dir(Path::new("")).unwrap();
     let options = shale_index::engine::Options::default();
     let (engine, recovery) = Embedded::open(disk.backing(), options).unwrap();
-    let engine = Arc::new(engine);
-    let catalog = Catalog::open(backing, [7; 16], &engine, &recovery).unwrap();
-    let namespace = Namespace::open(Arc::clone(&engine) as Arc<dyn Kv>, 1, (0, 0)).unwrap();
+    let engine: Arc<dyn Kv> = Arc::new(engine);
+    let catalog = Catalog::open(backing, [7; 16], Arc::clone(&engine), &recovery).unwrap();
+    let namespace = Namespace::open(Arc::clone(&engine), 1, (0, 0)).unwrap();
     create(&namespace, "a");
     catalog.close().unwrap();
     disk.after_power_loss(&after, Left::Nothing).unwrap();
@@ -151,7 +154,7 @@ fn split(store: &Path) {
     let [file] = &files(store)[..] else {
         panic!("several files")
     };
-    let superblock = crate::superblock::Superblock::read(&PosixBacking::new(store));
+    let superblock = crate::disk::superblock::Superblock::read(&PosixBacking::new(store));
     let store_id = superblock.unwrap().unwrap().id;
     let whole = fs::read(file).unwrap();
     let sections = sections(file);
@@ -187,16 +190,16 @@ fn many_files_of_earlier_sessions_are_merged() {
     drop(store);
     assert_eq!(files(dir.path()).len(), 1);
     assert_eq!(problems(dir.path(), false), Vec::<String>::new());
-    assert_eq!(catalogued(dir.path()), indexed(dir.path()));
+    assert_eq!(in_catalog(dir.path()), indexed(dir.path()));
 }
 
 type Pairs = std::collections::BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// What the catalogue of a store that was closed in order says, which is all.
-fn catalogued(store: &Path) -> Pairs {
+/// What the catalog of a store that was closed in order says, which is all.
+fn in_catalog(store: &Path) -> Pairs {
     let backing = PosixBacking::new(store);
     let expected = Expected {
-        store_id: crate::superblock::Superblock::read(&backing)
+        store_id: crate::disk::superblock::Superblock::read(&backing)
             .unwrap()
             .unwrap()
             .id,
@@ -236,27 +239,27 @@ fn a_dump_that_is_given_up_again_and_again_leaves_one_file_more() {
     for name in ["b", "c", "d"] {
         let store = Store::open(dir.path(), &options()).unwrap();
         create(store.namespace(), name);
-        let catalog = store.inner.catalog.as_ref().unwrap();
-        catalog.shared.stop.store(true, Ordering::SeqCst);
+        let catalog = store.writer.catalog.as_ref().unwrap();
+        catalog.log.stop.store(true, Ordering::SeqCst);
         for _ in 0..3 {
-            assert!(catalog.shared.dump(&catalog.engine).is_err());
+            assert!(catalog.log.dump(&*catalog.engine).is_err());
         }
         store.shut_down().unwrap();
         drop(store);
         assert_eq!(files(dir.path()).len(), 2);
         assert_eq!(problems(dir.path(), false), Vec::<String>::new());
-        assert_eq!(catalogued(dir.path()), indexed(dir.path()));
+        assert_eq!(in_catalog(dir.path()), indexed(dir.path()));
     }
     let store = Store::open(dir.path(), &options()).unwrap();
-    let catalog = store.inner.catalog.as_ref().unwrap();
-    catalog.shared.dump(&catalog.engine).unwrap();
+    let catalog = store.writer.catalog.as_ref().unwrap();
+    catalog.log.dump(&*catalog.engine).unwrap();
     store.shut_down().unwrap();
     drop(store);
     assert_eq!(files(dir.path()).len(), 1);
-    assert_eq!(catalogued(dir.path()), indexed(dir.path()));
+    assert_eq!(in_catalog(dir.path()), indexed(dir.path()));
 }
 
-/// The index has lost a commit that the catalogue has, and the other way round; under the same
+/// The index has lost a commit that the catalog has, and the other way round; under the same
 /// version there is another commit by now.
 #[test]
 fn what_a_crash_took_from_either_does_not_come_back() {
@@ -269,10 +272,10 @@ fn what_a_crash_took_from_either_does_not_come_back() {
         let store = Store::open(&live, &options()).unwrap();
         if given_up {
             // The next dump goes on with the file of this one.
-            let catalog = store.inner.catalog.as_ref().unwrap();
-            catalog.shared.stop.store(true, Ordering::SeqCst);
-            assert!(catalog.shared.dump(&catalog.engine).is_err());
-            catalog.shared.stop.store(false, Ordering::SeqCst);
+            let catalog = store.writer.catalog.as_ref().unwrap();
+            catalog.log.stop.store(true, Ordering::SeqCst);
+            assert!(catalog.log.dump(&*catalog.engine).is_err());
+            catalog.log.stop.store(false, Ordering::SeqCst);
         }
         create(store.namespace(), "a");
         store.sync_metadata().unwrap();
@@ -287,7 +290,7 @@ fn what_a_crash_took_from_either_does_not_come_back() {
         copy_dir(&older, &after.join(lost)).unwrap();
         session(&after, "c");
         assert_eq!(files(&after).len(), 1, "{lost}");
-        assert_eq!(catalogued(&after), indexed(&after), "{lost}");
+        assert_eq!(in_catalog(&after), indexed(&after), "{lost}");
         assert_eq!(problems(&after, false), Vec::<String>::new(), "{lost}");
     }
 }

@@ -5,19 +5,20 @@ use std::path::Path;
 use std::sync::Arc;
 
 use shale_backing::{Access, Backing};
-use shale_index::ROOT;
 use shale_index::engine::{Embedded, Options};
 use shale_index::extent::{FramePart, Place, TilePart};
 use shale_index::schema::Phase;
+use shale_index::{Kv, ROOT};
 
 use super::tally::Tally;
 use super::{FsckReport, Problem, repair};
 use crate::Error;
 use crate::catalog::{self, Expected};
-use crate::frames::Frames;
+use crate::disk::INDEX_DIR;
+use crate::disk::superblock::Superblock;
+use crate::frame::Frames;
 use crate::map::Visited;
 use crate::pack::{self, HEADER_LEN, PackId, Packs, decode_header, read_directory};
-use crate::superblock::Superblock;
 
 /// Decoded frames kept while checking.
 const CACHE: u64 = 64 << 20;
@@ -32,8 +33,8 @@ pub(super) fn check(
         path: backing.root().to_owned(),
         reason: "there is no superblock".to_owned(),
     })?;
-    if backing.list(Path::new("index")).is_err() {
-        report.add("the index is missing; `shale fsck --rebuild` makes it anew from the packs");
+    if backing.list(Path::new(INDEX_DIR)).is_err() {
+        report.add("the index is missing; `shale fsck --rebuild` rebuilds it from the packs");
         return Ok(());
     }
     let options = Options {
@@ -44,7 +45,7 @@ pub(super) fn check(
         Ok(opened) => opened,
         Err(e) => {
             report.add(format!(
-                "the index cannot be read: {e}; `shale fsck --rebuild` makes it anew from the packs"
+                "the index cannot be read: {e}; `shale fsck --rebuild` rebuilds it from the packs"
             ));
             return Ok(());
         }
@@ -65,10 +66,10 @@ pub(super) fn check(
     let packs = check_packs(&**backing, &superblock, &tally, report)?;
     check_data(backing, &superblock, &tally, &packs, report, progress)?;
     check_rollups(&tally, report);
-    // With an index that is not right itself the catalogue may still be needed.
+    // With an index that is not right itself the catalog may still be needed.
     let renew = repair && !report.accuses_index();
     check_directories(&**backing, &tally, repair, report)?;
-    // The catalogue takes as much memory as this has taken.
+    // The catalog takes as much memory as this has taken.
     drop(tally);
     let engine = renew.then_some(engine);
     let expected = Expected {
@@ -92,7 +93,7 @@ fn check_directories(
         if tally.packs.get(&id).is_none_or(|&live| live == 0) {
             continue;
         }
-        let path = PackId(id).path();
+        let path = id.path();
         if len < directory {
             report.add(format!(
                 "{} has been cut off: it has {len} of {directory} bytes",
@@ -108,7 +109,7 @@ fn check_directories(
             continue;
         }
         if repair {
-            repair::rewrite_directory(backing, PackId(id), directory)?;
+            repair::rewrite_directory(backing, id, directory)?;
         }
         report.harmless(
             format!(
@@ -126,7 +127,7 @@ fn advice(repaired: bool) -> &'static str {
     if repaired {
         ""
     } else {
-        ", and `shale fsck --repair` writes it anew"
+        ", and `shale fsck --repair` rewrites it"
     }
 }
 
@@ -145,7 +146,7 @@ fn check_catalog(
     for what in damaged {
         report.harmless(
             format!(
-                "the catalogue, a second copy of the index, is not right: {what}; no data is lost{}",
+                "the catalog, a second copy of the index, is not right: {what}; no data is lost{}",
                 advice(repaired)
             ),
             repaired,
@@ -212,8 +213,9 @@ fn check_names(tally: &Tally, report: &mut FsckReport) {
                 inode.ino
             ));
         }
-        if (inode.phase == Phase::Loose) != tally.loose.contains(&inode.ino)
-            || matches!(inode.phase, Phase::Hard(_)) != tally.hard.contains(&inode.ino)
+        if (inode.phase == Phase::Stored) != tally.stored.contains(&inode.ino)
+            || matches!(inode.phase, Phase::Incompressible(_))
+                != tally.incompressible.contains(&inode.ino)
         {
             report.add(format!(
                 "{} and the lists of files to settle do not agree",
@@ -243,11 +245,11 @@ fn check_packs(
     superblock: &Superblock,
     tally: &Tally,
     report: &mut FsckReport,
-) -> Result<BTreeMap<u64, u64>, Error> {
+) -> Result<BTreeMap<PackId, u64>, Error> {
     let mut lengths = BTreeMap::new();
     for (id, len) in pack::list(backing)? {
         report.packs += 1;
-        let path = PackId(id).path();
+        let path = id.path();
         let file = backing
             .open(&path, Access::Read)
             .map_err(Error::io("open", &path))?;
@@ -279,14 +281,14 @@ fn check_data(
     backing: &Arc<dyn Backing>,
     superblock: &Superblock,
     tally: &Tally,
-    packs: &BTreeMap<u64, u64>,
+    packs: &BTreeMap<PackId, u64>,
     report: &mut FsckReport,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<(), Error> {
-    let reader = Packs::open(Arc::clone(backing), superblock.id, 0, BTreeMap::new())?;
+    let reader = Packs::open_to_read(Arc::clone(backing), superblock.id)?;
     let frames = Frames::new(reader, CACHE);
     let total: u64 = packs.values().sum();
-    let mut live: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut live: BTreeMap<PackId, u64> = BTreeMap::new();
     let mut done = 0;
     for inode in tally.inodes.values().filter(|inode| inode.is_file()) {
         let mut wanted: Vec<(FramePart, u64)> = Vec::new();
@@ -327,7 +329,7 @@ fn check_data(
         }
         let mut seen = HashSet::new();
         for (part, offset) in wanted {
-            if !seen.insert((part.pack, part.at)) {
+            if !seen.insert(part.frame_at()) {
                 continue;
             }
             if let Err(error) = frames.get(&part, inode.ino, offset) {

@@ -1,6 +1,6 @@
 //! A new index from what is in the directory of packs.
 //!
-//! The catalogue there holds every index transaction. Where it is damaged, the frames in packs
+//! The catalog there holds every index transaction. Where it is damaged, the frames in packs
 //! help out ([`super::salvage`]).
 
 use std::collections::BTreeMap;
@@ -17,10 +17,10 @@ use super::salvage::salvage;
 use super::tally::Tally;
 use crate::Error;
 use crate::catalog::{self, Expected};
-use crate::frames::Frames;
+use crate::disk::superblock::Superblock;
+use crate::frame::Frames;
 use crate::map::Visited;
 use crate::pack::{self, HEADER_LEN, PackId, Packs, decode_header};
-use crate::superblock::Superblock;
 
 pub(super) fn rebuild(backing: &Arc<dyn Backing>, report: &mut FsckReport) -> Result<(), Error> {
     let superblock = match Superblock::read(&**backing) {
@@ -28,7 +28,7 @@ pub(super) fn rebuild(backing: &Arc<dyn Backing>, report: &mut FsckReport) -> Re
         Ok(None) | Err(Error::NotAStore { .. }) => {
             let superblock = new_superblock(&**backing)?;
             superblock.write(&**backing)?;
-            report.repaired("the superblock was missing or damaged and has been written anew");
+            report.repaired("the superblock was missing or damaged and has been rewritten");
             superblock
         }
         Err(e) => return Err(e),
@@ -39,7 +39,7 @@ pub(super) fn rebuild(backing: &Arc<dyn Backing>, report: &mut FsckReport) -> Re
     };
     let recovered = catalog::recover(&**backing, expected)?;
     for what in recovered.damaged.iter().chain(&recovered.torn) {
-        report.repaired(format!("a part of the catalogue is not readable: {what}"));
+        report.repaired(format!("a part of the catalog is not readable: {what}"));
     }
     let mut pairs = recovered.pairs;
     let mut next = recovered.next;
@@ -50,9 +50,7 @@ pub(super) fn rebuild(backing: &Arc<dyn Backing>, report: &mut FsckReport) -> Re
     recount(backing, &superblock, &mut pairs, next)?;
     let count = pairs.len();
     Embedded::import(&**backing, pairs, next + 1)?;
-    report.repaired(format!(
-        "the index has been made anew, with {count} records"
-    ));
+    report.repaired(format!("the index has been rebuilt, with {count} records"));
     Ok(())
 }
 
@@ -60,7 +58,7 @@ pub(super) fn rebuild(backing: &Arc<dyn Backing>, report: &mut FsckReport) -> Re
 fn new_superblock(backing: &dyn Backing) -> Result<Superblock, Error> {
     let mut superblock = Superblock::fresh().map_err(Error::io("make an identity for", "."))?;
     for (id, _) in pack::list(backing)? {
-        let path = PackId(id).path();
+        let path = id.path();
         let file = backing
             .open(&path, Access::Read)
             .map_err(Error::io("open", &path))?;
@@ -96,9 +94,9 @@ fn recount(
             },
         );
     };
-    let packs = Packs::open(Arc::clone(backing), superblock.id, 0, BTreeMap::new())?;
+    let packs = Packs::open_to_read(Arc::clone(backing), superblock.id)?;
     let frames = Frames::new(packs, 16 << 20);
-    let mut live: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut live: BTreeMap<PackId, u64> = BTreeMap::new();
     let mut links: BTreeMap<u64, u32> = BTreeMap::new();
     for (parent, _, dentry) in &tally.dentries {
         *links.entry(dentry.ino).or_default() += 1;
@@ -142,9 +140,9 @@ fn recount(
             put(keys::orphan(inode.ino), Vec::new());
         }
         match inode.phase {
-            Phase::Loose => put(keys::loose(inode.ino), Vec::new()),
-            Phase::Hard(_) => put(keys::hard(inode.ino), Vec::new()),
-            Phase::Fresh | Phase::Settled => {}
+            Phase::Stored => put(keys::stored(inode.ino), Vec::new()),
+            Phase::Incompressible(_) => put(keys::incompressible(inode.ino), Vec::new()),
+            Phase::New | Phase::Settled => {}
         }
     }
     tally.inodes = inodes;

@@ -1,11 +1,11 @@
-//! Writing anew what can be made from the rest.
+//! Rewriting what can be derived from the rest.
 
 use shale_backing::{Access, Backing};
 
 use crate::Error;
 use crate::pack::{DirectoryEntry, PackId, Scanned, encode_footer, scan};
 
-/// Writes the directory of a sealed pack anew, behind its frames.
+/// Writes a new directory of a sealed pack behind its frames.
 pub(super) fn rewrite_directory(
     backing: &dyn Backing,
     pack: PackId,

@@ -1,4 +1,4 @@
-//! What can be saved when the catalogue is not whole.
+//! What can be saved when the catalog is not whole.
 //!
 //! The frames in packs say which inode and which offset they belong to. Files and directories that
 //! no name is left for are gathered in `lost+found`; of files that may have been newer it is said.
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use shale_backing::{Access, Backing, BackingFile};
 use shale_codec::FrameKind;
 use shale_index::ROOT;
-use shale_index::extent::{Extent, ExtentMap, FramePart, Place, TilePart};
+use shale_index::extent::{Extent, ExtentMap, FrameAt, FramePart, Place, TilePart};
 use shale_index::kv::Versioned;
 use shale_index::schema::{
     CommitRecord, Dentry, Inode, MapRoot, Phase, S_IFDIR, S_IFMT, S_IFREG, Time, decode_number,
@@ -19,12 +19,12 @@ use shale_index::schema::{
 use super::tally::Tally;
 use super::{FsckReport, Problem};
 use crate::Error;
-use crate::frames::Frames;
+use crate::disk::superblock::Superblock;
+use crate::frame::Frames;
+use crate::frame::pieces;
+use crate::frame::tiles::Directory;
 use crate::map::Visited;
 use crate::pack::{self, DirectoryEntry, PackId, Packs, Scanned, scan};
-use crate::settle::gathered;
-use crate::superblock::Superblock;
-use crate::tiles::Directory;
 
 /// Where files without a name go.
 const LOST: &[u8] = b"lost+found";
@@ -34,7 +34,7 @@ type Pairs = BTreeMap<Vec<u8>, Versioned>;
 /// Extents that frames tell of, with the numbers of the frames, by inode.
 type Told = BTreeMap<u64, Vec<(u64, Extent)>>;
 
-/// Makes a sound tree of what is left of the catalogue and of what the frames tell.
+/// Makes a sound tree of what is left of the catalog and of what the frames tell.
 pub(super) fn salvage(
     backing: &Arc<dyn Backing>,
     superblock: &Superblock,
@@ -48,9 +48,9 @@ pub(super) fn salvage(
     *next += 1;
     let unnamed = complete(pairs, &tally, &told, version, report);
     report.repaired(format!(
-        "the catalogue is not whole: {unnamed} files and directories without a name are in lost+found"
+        "the catalog is not whole: {unnamed} files and directories without a name are in lost+found"
     ));
-    let packs = Packs::open(Arc::clone(backing), superblock.id, 0, BTreeMap::new())?;
+    let packs = Packs::open_to_read(Arc::clone(backing), superblock.id)?;
     let frames = Frames::new(packs, 16 << 20);
     for inode in tally.inodes.values().filter(|inode| inode.is_file()) {
         if let Some(told) = told.get(&inode.ino)
@@ -58,7 +58,7 @@ pub(super) fn salvage(
         {
             report.problems.push(Problem {
                 what:
-                    "the catalogue is not whole, and packs have data of this file that it does not \
+                    "the catalog is not whole, and packs have data of this file that it does not \
                        know of: the file may be older than it was, or incomplete"
                         .to_owned(),
                 file: tally.path(inode.ino).or_else(|| Some(lost_path(inode.ino))),
@@ -86,7 +86,7 @@ fn lost_path(ino: u64) -> String {
 fn frames_tell(backing: &dyn Backing) -> Result<Told, Error> {
     let mut told = Told::new();
     for (id, _) in pack::list(backing)? {
-        let path = PackId(id).path();
+        let path = id.path();
         let file = backing
             .open(&path, Access::Read)
             .map_err(Error::io("open", &path))?;
@@ -112,7 +112,7 @@ fn frames_tell(backing: &dyn Backing) -> Result<Told, Error> {
 /// Whether there is a frame that is newer than what a file has in its place. It has been cut off,
 /// or was never committed, or its commit is lost.
 fn lacks(tally: &Tally, frames: &Frames, inode: &Inode, told: &[(u64, Extent)]) -> bool {
-    let numbers: HashMap<(u64, u64), u64> = told
+    let numbers: HashMap<FrameAt, u64> = told
         .iter()
         .filter_map(|(number, extent)| Some((extent.place.origin()?, *number)))
         .collect();
@@ -290,7 +290,7 @@ fn free_inode(pairs: &Pairs, tally: &Tally) -> u64 {
 }
 
 /// What a frame by itself tells about where its bytes belong.
-fn extents_of(file: &dyn BackingFile, pack: u64, entry: &DirectoryEntry) -> Vec<Extent> {
+fn extents_of(file: &dyn BackingFile, pack: PackId, entry: &DirectoryEntry) -> Vec<Extent> {
     let part = FramePart {
         pack,
         at: entry.at,
@@ -313,13 +313,16 @@ fn extents_of(file: &dyn BackingFile, pack: u64, entry: &DirectoryEntry) -> Vec<
             place: Place::Frame(part),
         }],
         FrameKind::Gather => decoded()
-            .and_then(|raw| gathered(&raw))
+            .and_then(|raw| pieces(&raw))
             .unwrap_or_default()
             .into_iter()
-            .map(|(offset, len, skip)| Extent {
-                offset,
-                len,
-                place: Place::Frame(FramePart { skip, ..part }),
+            .map(|piece| Extent {
+                offset: piece.range.start,
+                len: piece.range.end - piece.range.start,
+                place: Place::Frame(FramePart {
+                    skip: piece.skip,
+                    ..part
+                }),
             })
             .collect(),
         FrameKind::Tiles => decoded()
@@ -365,7 +368,7 @@ fn node(ino: u64, mode: u32, parent: u64) -> Inode {
         btime: now,
         parent,
         chunk_shift: 20,
-        phase: Phase::Fresh,
+        phase: Phase::New,
         target: Vec::new(),
         map: MapRoot::Inline(Vec::new()),
     }

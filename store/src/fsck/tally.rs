@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use shale_index::ROOT;
-use shale_index::extent::Extent;
+use shale_index::extent::{Extent, PackId};
 use shale_index::schema::{CommitRecord, Delta, Dentry, Inode, Rollup, decode_number, keys};
 
 use crate::Error;
-use crate::frames::Frames;
+use crate::frame::Frames;
 use crate::map::{FileMap, Visited};
 
 /// Everything in an index, decoded, and what is wrong with it by itself.
@@ -17,11 +17,11 @@ pub(super) struct Tally {
     pub(super) dentries: Vec<(u64, Box<[u8]>, Dentry)>,
     pub(super) records: HashMap<u64, Vec<(u64, CommitRecord)>>,
     pub(super) orphans: HashSet<u64>,
-    pub(super) loose: HashSet<u64>,
-    pub(super) hard: HashSet<u64>,
+    pub(super) stored: HashSet<u64>,
+    pub(super) incompressible: HashSet<u64>,
     pub(super) rollups: BTreeMap<u64, Rollup>,
-    pub(super) packs: BTreeMap<u64, u64>,
-    pub(super) sealed: BTreeMap<u64, u64>,
+    pub(super) packs: BTreeMap<PackId, u64>,
+    pub(super) sealed: BTreeMap<PackId, u64>,
     pub(super) undecodable: Vec<String>,
     /// Of each inode the place of its first name among the dentries.
     names: HashMap<u64, usize>,
@@ -61,10 +61,10 @@ impl Tally {
                 self.orphans.insert(keys::orphan_of(key)?);
             }
             b'h' => {
-                self.hard.insert(keys::hard_of(key)?);
+                self.incompressible.insert(keys::incompressible_of(key)?);
             }
             b't' => {
-                self.loose.insert(keys::loose_of(key)?);
+                self.stored.insert(keys::stored_of(key)?);
             }
             b'r' => {
                 let dir = key.get(1..9)?.try_into().ok().map(u64::from_be_bytes)?;

@@ -15,12 +15,12 @@
 //! ```
 //! Integers are little-endian.
 
-use std::path::{Path, PathBuf};
-
 use shale_backing::BackingFile;
-use shale_codec::{Decoder, Effort, Encoder, FrameHeader, FrameKind, FrameMeta, Hint};
+use shale_codec::{
+    Decoder, Effort, Encoder, FrameHeader, FrameKind, FrameMeta, Hint, parse_header,
+};
+pub(crate) use shale_index::extent::{FrameAt, PackId};
 
-use super::DIR;
 use crate::Error;
 
 pub(crate) const HEADER_LEN: usize = 64;
@@ -30,56 +30,17 @@ const TRAILER_MAGIC: &[u8; 8] = b"SHALEPE\0";
 const VERSION: u32 = 1;
 const ENTRY_LEN: usize = 37;
 
-/// Packs of one session at most.
-const NUMBER_BITS: u32 = 24;
-
-/// A pack: the session that wrote it and a number within that session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PackId(pub u64);
-
-impl PackId {
-    pub(crate) fn new(session: u64, number: u64) -> Self {
-        Self(session << NUMBER_BITS | number)
-    }
-
-    /// The session that wrote it.
-    #[must_use]
-    pub fn session(self) -> u64 {
-        self.0 >> NUMBER_BITS
-    }
-
-    pub(crate) fn session_dir(session: u64) -> PathBuf {
-        Path::new(DIR).join(format!("s{session:08x}"))
-    }
-
-    /// Its file, relative to the store.
-    #[must_use]
-    pub fn path(self) -> PathBuf {
-        let number = self.0 & ((1 << NUMBER_BITS) - 1);
-        Self::session_dir(self.session()).join(format!("{number:06x}.pack"))
-    }
-
-    pub(super) fn session_of(dir: &Path) -> Option<u64> {
-        u64::from_str_radix(dir.to_str()?.strip_prefix('s')?, 16).ok()
-    }
-
-    pub(super) fn parse(session: u64, file: &Path) -> Option<Self> {
-        let number = u64::from_str_radix(file.to_str()?.strip_suffix(".pack")?, 16).ok()?;
-        (number >> NUMBER_BITS == 0).then(|| Self::new(session, number))
-    }
-}
-
 /// A frame as the directory of its pack lists it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DirectoryEntry {
+pub(crate) struct DirectoryEntry {
     /// Where it begins in the pack.
-    pub at: u64,
+    pub(crate) at: u64,
     /// Its length as stored.
-    pub frame_len: u32,
+    pub(crate) frame_len: u32,
     /// Its length decoded.
-    pub raw_len: u32,
+    pub(crate) raw_len: u32,
     /// Whose it is.
-    pub meta: FrameMeta,
+    pub(crate) meta: FrameMeta,
 }
 
 /// What the end of a sealed pack says.
@@ -91,6 +52,19 @@ pub(crate) struct Directory {
 }
 
 impl DirectoryEntry {
+    /// The entry of no frame.
+    pub(crate) const EMPTY: Self = Self {
+        at: 0,
+        frame_len: 0,
+        raw_len: 0,
+        meta: FrameMeta {
+            kind: FrameKind::Data,
+            inode: 0,
+            offset: 0,
+            sequence: 0,
+        },
+    };
+
     pub(crate) fn new(at: u64, header: &FrameHeader) -> Self {
         Self {
             at,
@@ -99,6 +73,19 @@ impl DirectoryEntry {
             meta: header.meta,
         }
     }
+}
+
+/// Entries of frames that lie behind each other, from their headers. Places are from the first
+/// frame on.
+pub(crate) fn entries_of(frames: &[u8]) -> Result<Vec<DirectoryEntry>, Error> {
+    let mut entries = Vec::new();
+    let mut at = 0;
+    while at < frames.len() {
+        let header = parse_header(&frames[at..])?;
+        entries.push(DirectoryEntry::new(at as u64, &header));
+        at += header.frame_len as usize;
+    }
+    Ok(entries)
 }
 
 fn word(bytes: &[u8], at: usize) -> u32 {
@@ -125,7 +112,7 @@ pub(super) fn encode_header(store_id: [u8; 16], pack: PackId) -> [u8; HEADER_LEN
 }
 
 /// Checks a header; the identity of the store and the pack it names.
-pub(crate) fn decode_header(bytes: &[u8; HEADER_LEN]) -> Result<([u8; 16], u64), String> {
+pub(crate) fn decode_header(bytes: &[u8; HEADER_LEN]) -> Result<([u8; 16], PackId), String> {
     if &bytes[..8] != HEADER_MAGIC {
         return Err("no pack header".to_owned());
     }
@@ -137,7 +124,7 @@ pub(crate) fn decode_header(bytes: &[u8; HEADER_LEN]) -> Result<([u8; 16], u64),
     }
     let mut id = [0; 16];
     id.copy_from_slice(&bytes[16..32]);
-    Ok((id, long(bytes, 32)))
+    Ok((id, PackId(long(bytes, 32))))
 }
 
 fn kind_of(code: u8) -> Option<FrameKind> {
@@ -192,7 +179,7 @@ pub(crate) fn encode_footer(
 /// The directory of a sealed pack; `None` when it is not sealed or the seal is damaged.
 pub(crate) fn read_directory(
     file: &dyn BackingFile,
-    pack: u64,
+    pack: PackId,
 ) -> std::io::Result<Option<Directory>> {
     let len = file.len()?;
     if len < (HEADER_LEN + TRAILER_LEN) as u64 {
@@ -202,7 +189,7 @@ pub(crate) fn read_directory(
     file.read_exact_at(&mut trailer, len - TRAILER_LEN as u64)?;
     if &trailer[..8] != TRAILER_MAGIC
         || word(&trailer, 28) != crc32c::crc32c(&trailer[..28])
-        || long(&trailer, 20) != pack
+        || long(&trailer, 20) != pack.0
     {
         return Ok(None);
     }
@@ -215,7 +202,7 @@ pub(crate) fn read_directory(
     let mut raw = Vec::new();
     let own = Decoder::new()
         .decode(&frame, &mut raw)
-        .is_ok_and(|header| header.meta.kind == FrameKind::Catalog && header.meta.offset == pack);
+        .is_ok_and(|header| header.meta.kind == FrameKind::Catalog && header.meta.offset == pack.0);
     if !own || raw.len() % ENTRY_LEN != 0 {
         return Ok(None);
     }
@@ -242,20 +229,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_leads_back_to_its_pack() {
-        let pack = PackId::new(0x1234, 0x56);
-        let path = pack.path();
-        assert_eq!(path, Path::new("packs/s00001234/000056.pack"));
-        let session = PackId::session_of(Path::new("s00001234")).unwrap();
-        assert_eq!(PackId::parse(session, Path::new("000056.pack")), Some(pack));
-        assert_eq!(PackId::parse(session, Path::new("1000000.pack")), None);
-        assert_eq!(PackId::session_of(Path::new("catalog")), None);
-    }
-
-    #[test]
     fn a_damaged_header_is_refused() {
         let good = encode_header([7; 16], PackId(99));
-        assert_eq!(decode_header(&good), Ok(([7; 16], 99)));
+        assert_eq!(decode_header(&good), Ok(([7; 16], PackId(99))));
         for byte in 0..HEADER_LEN {
             let mut bad = good;
             bad[byte] ^= 1;

@@ -7,43 +7,35 @@ use std::sync::Arc;
 
 use shale_backing::failpoint::{Stage, reach};
 use shale_backing::{Access, Backing, BackingFile};
-use shale_codec::parse_header;
 
-use super::format::{DirectoryEntry, HEADER_LEN, PackId, encode_footer, encode_header};
+use super::format::{DirectoryEntry, FrameAt, HEADER_LEN, PackId, encode_footer, encode_header};
+use super::pin::{Pin, Pins};
 use crate::Error;
-use crate::pins::{Pin, Pins};
-use crate::sync::{Condvar, Mutex};
+use crate::primitives::{Condvar, Mutex};
 
 /// Frames of a pack at most, which bounds its directory.
 const MAX_FRAMES: usize = 65_536;
 
-/// The device begins with so many bytes at a time, long before they are synced.
+/// Bytes that the device is told to begin with at a time, long before they are synced.
 const WRITE_OUT: u64 = 2 << 20;
-/// So many of the last bytes are left for the next time: others may still be writing there.
+/// Bytes at the end that are left for the next time: other appends may still be writing there.
 const UNFINISHED: u64 = 1 << 20;
 /// A page that the device has begun with should not be written to any more.
 const PAGE: u64 = 4096;
 
-/// Where a frame was put.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Appended {
-    pub(crate) pack: u64,
-    pub(crate) at: u64,
-}
-
-/// Whoever appends at the same time without mixing with others has a lane: the foreground one,
-/// each worker that settles another.
+/// Threads that append at the same time without mixing their frames have a lane each: the
+/// foreground has one, each settle worker another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Lane(pub(crate) usize);
 
 impl Lane {
-    /// Where everything goes that is written by programs.
+    /// The lane of data as programs write it.
     pub(crate) const FOREGROUND: Self = Self(0);
 }
 
 /// A frame that was appended.
 pub(super) struct Placed {
-    pub(super) appended: Appended,
+    pub(super) at: FrameAt,
     pub(super) pin: Pin,
     /// The file, when the frame began a new pack.
     pub(super) fresh: Option<Arc<dyn BackingFile>>,
@@ -58,8 +50,8 @@ pub(super) struct Writer {
     state: Mutex<State>,
     /// Signalled when the last append to a pack that is to be sealed has ended.
     idle: Condvar,
-    /// One at a time: whoever finds nothing left to sync must not return before those who are
-    /// syncing it have.
+    /// One at a time: a caller that finds nothing left to sync must not return before the thread
+    /// that is syncing it has.
     syncing: Mutex<()>,
 }
 
@@ -67,15 +59,15 @@ pub(super) struct Writer {
 struct State {
     next_number: u64,
     /// The pack that gets the next frame of each lane.
-    current: BTreeMap<Lane, u64>,
+    current: BTreeMap<Lane, PackId>,
     /// Packs not sealed yet: the current ones and those that are full.
-    open: BTreeMap<u64, Open>,
+    open: BTreeMap<PackId, Open>,
     /// Packs that could not be synced.
-    abandoned: BTreeSet<u64>,
+    abandoned: BTreeSet<PackId>,
     /// A pack file was created since the last sync of its directory.
     new_name: bool,
-    /// Packs that were sealed durably and where their directories begin, until somebody asks.
-    sealed: Vec<(u64, u64)>,
+    /// Packs that were sealed durably and where their directories begin, until the index is told.
+    sealed: Vec<(PackId, u64)>,
 }
 
 #[derive(Debug)]
@@ -103,12 +95,12 @@ impl Open {
 }
 
 impl State {
-    fn is_current(&self, pack: u64) -> bool {
+    fn is_current(&self, pack: PackId) -> bool {
         self.current.values().any(|&current| current == pack)
     }
 
     /// Makes no lane append to a pack any more.
-    fn leave(&mut self, pack: u64) {
+    fn leave(&mut self, pack: PackId) {
         self.current.retain(|_, current| *current != pack);
     }
 }
@@ -131,20 +123,15 @@ impl Writer {
         }
     }
 
-    /// Appends one frame or several that are to lie behind each other.
+    /// Appends one frame or several that are to lie behind each other. `entries` describe them,
+    /// with places from the first frame on.
     pub(super) fn append(
         &self,
         lane: Lane,
         bytes: &[u8],
+        entries: &[DirectoryEntry],
         pins: &Arc<Pins>,
     ) -> Result<Placed, Error> {
-        let mut entries = Vec::new();
-        let mut begin = 0;
-        while begin < bytes.len() {
-            let header = parse_header(&bytes[begin..])?;
-            entries.push(DirectoryEntry::new(begin as u64, &header));
-            begin += header.frame_len as usize;
-        }
         let mut state = self.state.lock();
         let mut fresh = None;
         let (pack, file, at) = loop {
@@ -165,7 +152,7 @@ impl Writer {
             state.current.insert(lane, pack);
             fresh = Some(file);
         };
-        // Pinned before anybody can find the pack sealed and empty.
+        // Pinned before the collector can find the pack sealed and empty.
         let pin = pins.pin(pack);
         drop(state);
 
@@ -184,9 +171,9 @@ impl Writer {
             }
             if written.is_ok() {
                 open.frames
-                    .extend(entries.into_iter().map(|entry| DirectoryEntry {
+                    .extend(entries.iter().map(|entry| DirectoryEntry {
                         at: at + entry.at,
-                        ..entry
+                        ..*entry
                     }));
             }
             if open.writing == 0 {
@@ -200,20 +187,20 @@ impl Writer {
             if !matches!(e.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT)) {
                 state.leave(pack);
             }
-            return Err(Error::io("append to", PackId(pack).path())(e));
+            return Err(Error::io("append to", pack.path())(e));
         }
         drop(state);
         if let Some((offset, len)) = write_out {
             file.write_out(offset, len);
         }
         Ok(Placed {
-            appended: Appended { pack, at },
+            at: FrameAt { pack, at },
             pin,
             fresh,
         })
     }
 
-    fn begin(&self, state: &mut State) -> Result<(u64, Arc<dyn BackingFile>), Error> {
+    fn begin(&self, state: &mut State) -> Result<(PackId, Arc<dyn BackingFile>), Error> {
         let pack = PackId::new(self.session, state.next_number);
         let path = pack.path();
         let begin = || {
@@ -221,7 +208,7 @@ impl Writer {
                 .create_dir_all(path.parent().unwrap_or(Path::new("")))?;
             let file = self.backing.open(&path, Access::CreatePack)?;
             if let Err(e) = file.write_all_at(&encode_header(self.store_id, pack), 0) {
-                // Nobody else would take it away before the next mount.
+                // It would stay until the next mount.
                 let _ = self.backing.remove_file(&path);
                 return Err(e);
             }
@@ -229,7 +216,13 @@ impl Writer {
         };
         // A number is not used again, even if the file could not be written.
         state.next_number += 1;
-        let file: Arc<dyn BackingFile> = begin().map_err(Error::io("create", &path))?;
+        let file: Arc<dyn BackingFile> = begin()
+            // Not ENOENT: the file of the program exists.
+            .map_err(|e| match e.kind() {
+                io::ErrorKind::NotFound => io::Error::other(e.to_string()),
+                _ => e,
+            })
+            .map_err(Error::io("create", &path))?;
         state.new_name = true;
         let open = Open {
             file: Arc::clone(&file),
@@ -239,25 +232,25 @@ impl Writer {
             dirty: true,
             begun: 0,
         };
-        state.open.insert(pack.0, open);
-        Ok((pack.0, file))
+        state.open.insert(pack, open);
+        Ok((pack, file))
     }
 
-    pub(super) fn is_active(&self, pack: u64) -> bool {
+    pub(super) fn is_active(&self, pack: PackId) -> bool {
         self.state.lock().open.contains_key(&pack)
     }
 
-    pub(super) fn abandoned(&self) -> Vec<u64> {
+    pub(super) fn abandoned(&self) -> Vec<PackId> {
         self.state.lock().abandoned.iter().copied().collect()
     }
 
     /// Packs sealed since the last call, each with the place of its directory.
-    pub(super) fn take_sealed(&self) -> Vec<(u64, u64)> {
+    pub(super) fn take_sealed(&self) -> Vec<(PackId, u64)> {
         std::mem::take(&mut self.state.lock().sealed)
     }
 
     /// Packs that get the next frames, and where they end.
-    pub(super) fn growing(&self) -> Vec<(u64, u64)> {
+    pub(super) fn growing(&self) -> Vec<(PackId, u64)> {
         let state = self.state.lock();
         let current = state.current.values();
         current
@@ -271,12 +264,12 @@ impl Writer {
 
     /// Syncs what has been appended, sealing packs that are full. Returns the packs that failed,
     /// which are abandoned.
-    pub(super) fn sync(&self) -> Vec<(u64, io::Error)> {
+    pub(super) fn sync(&self) -> Vec<(PackId, io::Error)> {
         let _alone = self.syncing.lock();
         let mut failed = Vec::new();
         let (work, new_name) = {
             let mut state = self.state.lock();
-            let work: Vec<u64> = state
+            let work: Vec<PackId> = state
                 .open
                 .iter()
                 .filter(|&(&pack, open)| open.dirty || !state.is_current(pack))
@@ -316,7 +309,7 @@ impl Writer {
         self.backing.sync_dir(Path::new(super::DIR))
     }
 
-    fn sync_pack(&self, pack: u64) -> io::Result<()> {
+    fn sync_pack(&self, pack: PackId) -> io::Result<()> {
         let mut state = self.state.lock();
         let full = !state.is_current(pack);
         if full {
@@ -334,7 +327,7 @@ impl Writer {
         if let Some((end, mut frames)) = seal {
             frames.sort_unstable_by_key(|entry| entry.at);
             // The directory only saves scanning: without it the pack is as good.
-            let footer = encode_footer(PackId(pack), end, &frames, 0);
+            let footer = encode_footer(pack, end, &frames, 0);
             let written = footer.is_ok_and(|footer| file.write_all_at(&footer, end).is_ok());
             if !written {
                 file.set_len(end)?;

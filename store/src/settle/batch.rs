@@ -4,15 +4,15 @@ use std::sync::Arc;
 
 use shale_backing::failpoint::{Stage, reach};
 use shale_codec::Effort;
-use shale_index::extent::{Extent, ExtentMap};
+use shale_index::extent::Extent;
 
-use super::unit::Tools;
-use super::{Region, SettleOptions, Settled, Sizes};
+use super::encode::Tools;
+use super::window::{Pass, Window};
+use super::{Region, SettleOptions, Settled, Settler, Sizes};
+use crate::Error;
 use crate::file::File;
 use crate::pack::SyncRound;
-use crate::pins::Pin;
-use crate::store::Inner;
-use crate::{Error, Store};
+use crate::volume::Volume;
 
 /// Files of a batch at most. All of them count as in use until it is committed.
 const FILES: usize = 256;
@@ -21,10 +21,10 @@ const BYTES: u64 = 32 << 20;
 
 /// Files that have been encoded and appended, and become durable together.
 ///
-/// Until [`SettleBatch::commit`] they are as they were; one that is dropped before leaves only
+/// Until [`SettleBatch::commit`] they are as they were; a batch that is dropped before leaves only
 /// garbage in packs.
 pub struct SettleBatch<'a> {
-    inner: &'a Inner,
+    settler: &'a Settler,
     tools: Tools,
     files: Vec<Prepared>,
     bytes: u64,
@@ -39,22 +39,15 @@ impl std::fmt::Debug for SettleBatch<'_> {
     }
 }
 
-/// A file of which everything is settled but the last window.
+/// A file that is settled up to its last window.
 pub(super) struct Prepared {
     pub(super) file: Arc<File>,
-    /// Of its writes at the beginning, if all of them were stored then.
+    /// Number of its last write at the beginning, if all writes were stored then.
     pub(super) generation: Option<u64>,
     pub(super) effort: Effort,
     /// Without the last window.
     pub(super) outcome: Settled,
     pub(super) last: Option<Window>,
-}
-
-/// A part of a file that has been encoded and appended.
-pub(super) struct Window {
-    /// The extents that were encoded.
-    pub(super) noted: ExtentMap,
-    pub(super) written: Vec<(Vec<Extent>, Pin)>,
 }
 
 impl Prepared {
@@ -64,12 +57,10 @@ impl Prepared {
     }
 }
 
-impl Store {
-    /// An empty batch.
-    #[must_use]
-    pub fn settle_batch(&self) -> SettleBatch<'_> {
-        SettleBatch {
-            inner: &self.inner,
+impl<'a> SettleBatch<'a> {
+    pub(super) fn new(settler: &'a Settler) -> Self {
+        Self {
+            settler,
             tools: Tools::new(),
             files: Vec::new(),
             bytes: 0,
@@ -78,8 +69,8 @@ impl Store {
 }
 
 impl SettleBatch<'_> {
-    /// Encodes a file and appends that. `regions` tell what is known of it; wrong ones cost
-    /// density, no more. Give the file back after the batch has been committed.
+    /// Encodes a file and appends that. `regions` tell what is known of it; wrong ones only cost
+    /// density. Give the file back after the batch has been committed.
     ///
     /// # Errors
     /// When the file cannot be read or the device fails. The file is not in the batch then; it is
@@ -90,10 +81,10 @@ impl SettleBatch<'_> {
         regions: &[Region],
         options: &SettleOptions<'_>,
     ) -> Result<(), Error> {
-        self.inner.check_writable()?;
+        let (settler, tools) = (self.settler, &mut self.tools);
+        settler.volume.check_writable()?;
         let sizes = Sizes::for_chunks(file.chunk_len());
-        let inner = self.inner;
-        let prepared = inner.prepare(file, regions, options, &sizes, &mut self.tools)?;
+        let prepared = Pass::new(settler, file, regions, options, &sizes, tools).run()?;
         self.bytes += prepared.stored();
         self.files.push(prepared);
         Ok(())
@@ -109,23 +100,29 @@ impl SettleBatch<'_> {
     /// not changed meanwhile. Returns what came of each, in the order in which they were added.
     #[must_use]
     pub fn commit(self) -> Vec<Result<Settled, Error>> {
-        let inner = self.inner;
-        let round = sync(inner, self.files.iter().flat_map(|file| &file.last));
+        let settler = self.settler;
+        let round = sync(
+            &settler.volume,
+            self.files.iter().flat_map(|file| &file.last),
+        );
         let end = |prepared| {
-            inner.check_writable()?;
-            inner.end_settle(prepared, &round)
+            settler.volume.check_writable()?;
+            settler.end(prepared, &round)
         };
         self.files.into_iter().map(end).collect()
     }
 }
 
 /// Makes durable what was appended, if anything was.
-pub(super) fn sync<'a>(inner: &Inner, windows: impl IntoIterator<Item = &'a Window>) -> SyncRound {
+pub(super) fn sync<'a>(
+    volume: &Volume,
+    windows: impl IntoIterator<Item = &'a Window>,
+) -> SyncRound {
     if windows.into_iter().all(|window| window.written.is_empty()) {
         return SyncRound::default();
     }
     reach(Stage::SettleWritten);
-    let round = inner.frames.packs.sync_round();
+    let round = volume.frames.packs.sync_round();
     reach(Stage::SettleDurable);
     round
 }

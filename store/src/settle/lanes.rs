@@ -1,19 +1,18 @@
 //! Which pack gets what: balanced by bytes, not by count.
 
 use crate::pack::Lane;
-use crate::sync::Mutex;
+use crate::primitives::Mutex;
 
 /// What each lane has got in this session. A file often is a single unit, so packs are balanced
 /// over all files and not within each.
 #[derive(Debug, Default)]
-pub(crate) struct Lanes {
+pub(super) struct Lanes {
     bytes: Mutex<Vec<u64>>,
 }
 
 impl Lanes {
-    /// The lane for so many bytes: of the first `count` the one that is furthest below the
-    /// average. Only now is it known how large a unit has become, so whoever encoded it, it goes
-    /// where it is missing.
+    /// The lane for `len` bytes: of the first `count` the one with the fewest. How large a unit has
+    /// become is known only now, so it does not matter which worker encoded it.
     pub(super) fn choose(&self, count: usize, len: u64) -> Lane {
         let mut bytes = self.bytes.lock();
         if bytes.len() < count {

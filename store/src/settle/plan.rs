@@ -1,12 +1,13 @@
-//! How a file is cut: arrays into tiles, the rest into linear frames and gathered pieces.
+//! How a file is split into units: arrays of tiles, linear frames and gathered pieces.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use shale_codec::{ByteOrder, ElementKind};
 use shale_index::extent::Extent;
 
-use crate::advice::Element;
-use crate::tiles::{Field, Geometry};
+use crate::file::Element;
+use crate::frame::tiles::{Field, Geometry};
 
 /// How large the parts are into which a file is cut, in bytes.
 #[derive(Clone, Copy, Debug)]
@@ -23,8 +24,8 @@ pub(crate) struct Sizes {
     pub(crate) gather: u64,
     /// Linear frames.
     pub(crate) linear: u64,
-    /// The front of a large file is stored a second time, linear: whoever opens the file reads
-    /// its header and, ahead of that, some of the first variable.
+    /// The front of a large file is stored a second time, linear: a program that opens the
+    /// file reads its header, and the kernel reads some of the first variable ahead.
     pub(crate) front: u64,
     /// Files below this have no such front.
     pub(crate) large: u64,
@@ -86,49 +87,55 @@ pub struct Block {
     pub dims: Vec<u64>,
 }
 
+/// An array of tiles. The arrays of a region share geometry and elements.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Array {
+    /// Its first byte in the file.
+    pub(crate) offset: u64,
+    /// What of it lies before this offset is read from elsewhere.
+    pub(crate) from: u64,
+    pub(crate) geometry: Arc<Geometry>,
+    /// For each field, what its elements are.
+    pub(crate) elements: Arc<[Option<Element>]>,
+}
+
 /// Something that is encoded as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
-    /// An array of tiles; for each of its fields, what the elements are. What of it lies in
-    /// front of `from` is read from elsewhere. The arrays of a region share what they are like.
-    Array {
-        offset: u64,
-        from: u64,
-        geometry: Arc<Geometry>,
-        elements: Arc<[Option<Element>]>,
-    },
+    /// Tiles that share a directory.
+    Array(Array),
     /// Ranges that become one frame.
-    Gather(Vec<(u64, u64)>),
+    Gather(Vec<Range<u64>>),
 }
 
 impl Unit {
     /// Bytes of the file in it.
     pub(crate) fn raw(&self) -> u64 {
-        self.ranges().map(|(start, end)| end - start).sum()
+        self.ranges().map(|range| range.end - range.start).sum()
     }
 
     /// From the first byte that is needed to encode it to the last.
-    pub(crate) fn span(&self) -> (u64, u64) {
+    pub(crate) fn span(&self) -> Range<u64> {
         match self {
-            Self::Array {
+            Self::Array(Array {
                 offset, geometry, ..
-            } => (*offset, offset + geometry.len()),
-            Self::Gather(pieces) => (
-                pieces.first().map_or(0, |piece| piece.0),
-                pieces.last().map_or(0, |piece| piece.1),
-            ),
+            }) => *offset..offset + geometry.len(),
+            Self::Gather(pieces) => {
+                let start = pieces.first().map_or(0, |piece| piece.start);
+                start..pieces.last().map_or(0, |piece| piece.end)
+            }
         }
     }
 
     /// The ranges of the file that it holds.
-    pub(crate) fn ranges(&self) -> impl Iterator<Item = (u64, u64)> {
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = Range<u64>> {
         let ranges = match self {
-            Self::Array {
+            Self::Array(Array {
                 offset,
                 from,
                 geometry,
                 ..
-            } => vec![(*from.max(offset), offset + geometry.len())],
+            }) => std::iter::once(*from.max(offset)..offset + geometry.len()).collect(),
             Self::Gather(pieces) => pieces.clone(),
         };
         ranges.into_iter()
@@ -204,14 +211,14 @@ impl<'a> Arrays<'a> {
             if region.offset >= to {
                 break;
             }
-            self.cut(region, (from, to), &mut units);
+            self.split(region, from..to, &mut units);
         }
         units
     }
 
-    fn cut(&self, region: &Region, (from, to): (u64, u64), units: &mut Vec<Unit>) {
+    fn split(&self, region: &Region, within: Range<u64>, units: &mut Vec<Unit>) {
         if region.record > self.limit {
-            return self.cut_records(region, (from, to), units);
+            return self.split_records(region, within, units);
         }
         let most = (self.limit / region.record).clamp(1, region.records);
         // As deep as the deepest tile, so that only the last array has shallow ones.
@@ -223,7 +230,8 @@ impl<'a> Arrays<'a> {
             .unwrap_or(1);
         let arrays = region.records.div_ceil(most);
         let each = (region.records.div_ceil(arrays).div_ceil(depth) * depth).min(most.max(depth));
-        let mut first = from
+        let mut first = within
+            .start
             .saturating_sub(region.offset)
             .div_ceil(region.record)
             .next_multiple_of(each);
@@ -231,7 +239,7 @@ impl<'a> Arrays<'a> {
         let mut like: Option<(u64, Option<Shape>)> = None;
         while first < region.records {
             let offset = region.offset + first * region.record;
-            if offset >= to {
+            if offset >= within.end {
                 break;
             }
             let records = each.min(region.records - first);
@@ -242,12 +250,12 @@ impl<'a> Arrays<'a> {
             if let Some((geometry, elements)) = &shape
                 && offset + geometry.len() > self.front
             {
-                units.push(Unit::Array {
+                units.push(Unit::Array(Array {
                     offset,
                     from: self.front,
                     geometry: Arc::clone(geometry),
                     elements: Arc::clone(elements),
-                });
+                }));
             }
             like = Some((records, shape));
             first += records;
@@ -255,7 +263,11 @@ impl<'a> Arrays<'a> {
     }
 
     /// Not even one record fits: each block of each record is an array by itself.
-    fn cut_records(&self, region: &Region, (from, to): (u64, u64), units: &mut Vec<Unit>) {
+    fn split_records(&self, region: &Region, within: Range<u64>, units: &mut Vec<Unit>) {
+        let Range {
+            start: from,
+            end: to,
+        } = within;
         let first = from.saturating_sub(region.offset) / region.record;
         for record in first..region.records {
             let start = region.offset + record * region.record;
@@ -278,7 +290,7 @@ impl<'a> Arrays<'a> {
                 };
                 let len = inner.records * inner.record;
                 if len >= self.sizes.array && inner.offset < to && inner.offset + len > from {
-                    self.cut(&inner, (from, to), units);
+                    self.split(&inner, from..to, units);
                 }
             }
         }
@@ -389,14 +401,14 @@ fn root(value: u64, degree: u32) -> u64 {
 }
 
 /// Cuts what is stored and in none of the arrays. `extents` are the stored ranges in order.
-pub(crate) fn rest(extents: &[Extent], arrays: &[(u64, u64)], sizes: &Sizes) -> Vec<Unit> {
+pub(crate) fn rest(extents: &[Extent], arrays: &[Range<u64>], sizes: &Sizes) -> Vec<Unit> {
     let (mut units, mut linear) = (Vec::new(), Vec::new());
-    let mut pieces: Vec<(u64, u64)> = Vec::new();
+    let mut pieces: Vec<Range<u64>> = Vec::new();
     let mut gathered = 0;
-    for (start, end) in runs(extents, arrays) {
+    for Range { start, end } in runs(extents, arrays) {
         if end - start < sizes.piece {
             gathered += end - start;
-            pieces.push((start, end));
+            pieces.push(start..end);
             if gathered >= sizes.gather {
                 units.push(Unit::Gather(std::mem::take(&mut pieces)));
                 gathered = 0;
@@ -407,7 +419,7 @@ pub(crate) fn rest(extents: &[Extent], arrays: &[(u64, u64)], sizes: &Sizes) -> 
         while at < end {
             // Aligned as chunks are, so that a chunk that is written again meets whole frames.
             let stop = ((at / sizes.linear + 1) * sizes.linear).min(end);
-            linear.push(Unit::Gather(vec![(at, stop)]));
+            linear.push(Unit::Gather(std::iter::once(at..stop).collect()));
             at = stop;
         }
     }
@@ -420,28 +432,28 @@ pub(crate) fn rest(extents: &[Extent], arrays: &[(u64, u64)], sizes: &Sizes) -> 
 }
 
 /// Stored ranges outside arrays, those that touch joined.
-fn runs(extents: &[Extent], arrays: &[(u64, u64)]) -> Vec<(u64, u64)> {
-    let mut runs: Vec<(u64, u64)> = Vec::new();
+fn runs(extents: &[Extent], arrays: &[Range<u64>]) -> Vec<Range<u64>> {
+    let mut runs: Vec<Range<u64>> = Vec::new();
     let mut add = |start: u64, end: u64| {
         if start >= end {
             return;
         }
         match runs.last_mut() {
-            Some(last) if last.1 == start => last.1 = end,
-            _ => runs.push((start, end)),
+            Some(last) if last.end == start => last.end = end,
+            _ => runs.push(start..end),
         }
     };
     let mut next = 0;
     for extent in extents {
         let mut at = extent.offset;
         while at < extent.end() {
-            while arrays.get(next).is_some_and(|array| array.1 <= at) {
+            while arrays.get(next).is_some_and(|array| array.end <= at) {
                 next += 1;
             }
             match arrays.get(next) {
-                Some(&(start, end)) if start < extent.end() => {
-                    add(at, start);
-                    at = at.max(end);
+                Some(array) if array.start < extent.end() => {
+                    add(at, array.start);
+                    at = at.max(array.end);
                 }
                 _ => {
                     add(at, extent.end());

@@ -5,9 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use shale_backing::faults::{FaultDisk, Step};
 use shale_codec::{ByteOrder, ElementKind};
 use shale_index::ROOT;
+use shale_index::extent::{Extent, Place};
 
+use super::window::WINDOW;
 use super::*;
-use crate::tests::{node, options};
+use crate::Store;
+use crate::tests::{node, options, os_error};
 
 struct Bench {
     disk: Arc<FaultDisk>,
@@ -29,7 +32,7 @@ impl Bench {
 
     fn file(&self, name: &str) -> Arc<File> {
         let namespace = self.store.namespace();
-        let (inode, _) = namespace.create(ROOT, name.as_bytes(), &node()).unwrap();
+        let inode = namespace.create(ROOT, name.as_bytes(), &node()).unwrap();
         self.store.file(inode.ino).unwrap()
     }
 
@@ -48,7 +51,7 @@ fn how(pace: &(dyn Fn(u64) -> bool + Sync)) -> SettleOptions<'_> {
         workers: 1,
         effort: Effort::Dense,
         force: false,
-        anew: false,
+        rewrite: false,
         pace,
     }
 }
@@ -107,9 +110,9 @@ fn holes_of_exabytes_are_neither_walked_nor_cut() {
     assert!(!settled.stopped);
     assert_eq!(bench.phase(&file), Phase::Settled);
     // Somewhere in the island there is a whole array.
-    let inner = &bench.store.inner;
+    let volume = &*bench.store.volume;
     let end = island + bytes.len() as u64;
-    let extents = inner.extents(&file, &mut file.state.lock(), island, end);
+    let extents = file.lock(volume).extents(island..end);
     let tiles = |extent: &Extent| matches!(extent.place, Place::Tiles(_));
     assert!(extents.unwrap().iter().any(tiles));
     let mut out = Vec::new();
@@ -140,13 +143,13 @@ fn a_file_is_judged_by_all_of_it() {
     bench.write(&file, 0, &noise(100_000));
     bench.write(&file, far, &smooth(500_000));
     let settled = bench.store.settle(&file, &[], &how(&|_| true)).unwrap();
-    assert!(!settled.hard && settled.after < settled.before);
+    assert!(!settled.incompressible && settled.after < settled.before);
     assert_eq!(bench.phase(&file), Phase::Settled);
     // The first window is a hole.
     let file = bench.file("hole");
     bench.write(&file, far, &noise(1_000_000));
     let settled = bench.store.settle(&file, &[], &how(&|_| true)).unwrap();
-    assert!(settled.hard);
+    assert!(settled.incompressible);
     assert_eq!(settled.raw, 0);
 }
 
@@ -156,18 +159,18 @@ fn a_rewrite_that_would_fill_the_device_is_not_begun() {
     let file = bench.file("f");
     let bytes = vec![7; 8 << 20];
     bench.write(&file, 0, &bytes);
-    let inner = &bench.store.inner;
+    let volume = &*bench.store.volume;
     let rewrite = SettleOptions {
         effort: Effort::None,
         force: true,
-        anew: true,
+        rewrite: true,
         ..how(&|_| true)
     };
     // As large as the disk was when the store was opened.
-    let reserve = crate::space::reserve(1 << 50);
+    let reserve = crate::reserve(1 << 50);
     // What does not fit on any device makes it ask this one again.
     bench.disk.set_space(reserve + (4 << 20));
-    assert!(inner.space.admit(&*inner.backing, 1 << 60, 0).is_err());
+    assert!(volume.space.admit(&*volume.backing, 1 << 60, 0).is_err());
     let settled = bench.store.settle(&file, &[], &rewrite).unwrap();
     assert!(settled.stopped);
     assert_eq!(settled.raw, 0);
@@ -186,7 +189,7 @@ fn what_was_in_memory_at_first_does_not_count_as_settled() {
     let pace = |bytes| bytes == 0 || bench.store.sync(&file).is_ok();
     let settled = bench.store.settle(&file, &[], &how(&pace)).unwrap();
     assert!(settled.raw > 0 && settled.changed);
-    assert_eq!(bench.phase(&file), Phase::Loose);
+    assert_eq!(bench.phase(&file), Phase::Stored);
     let settled = bench.store.settle(&file, &[], &how(&pace)).unwrap();
     assert!(!settled.changed);
     assert_eq!(bench.phase(&file), Phase::Settled);
@@ -200,7 +203,7 @@ fn packs_are_balanced_over_many_small_files() {
         force: true,
         ..how(&|_| true)
     };
-    let packs = || bench.store.inner.frames.packs.live();
+    let packs = || bench.store.volume.frames.packs.live();
     let files: Vec<_> = (0..300)
         .map(|number| {
             let file = bench.file(&number.to_string());
@@ -259,7 +262,11 @@ fn files_of_a_batch_share_one_sync() {
     let mut batch = bench.store.settle_batch();
     for (file, _) in &files {
         batch.add(file, &[], &how(&|_| true)).unwrap();
-        assert_eq!(bench.phase(file), Phase::Loose, "used before it is durable");
+        assert_eq!(
+            bench.phase(file),
+            Phase::Stored,
+            "used before it is durable"
+        );
     }
     assert!(!batch.is_full());
     let results = batch.commit();
@@ -300,7 +307,7 @@ fn a_file_that_changes_while_its_batch_waits_keeps_what_was_written() {
         let expected = if changed.is_empty() {
             Phase::Settled
         } else {
-            Phase::Loose
+            Phase::Stored
         };
         assert_eq!(bench.phase(file), expected, "{number}");
     }
@@ -321,8 +328,8 @@ fn a_batch_that_cannot_be_synced_leaves_its_files_as_they_were() {
     let results = batch.commit();
     bench.disk.heal();
     for ((file, bytes), result) in files.iter().zip(results) {
-        assert_eq!(result.unwrap_err().errno(), libc::EIO);
-        assert_eq!(bench.phase(file), Phase::Loose);
+        assert_eq!(os_error(&result.unwrap_err()), Some(libc::EIO));
+        assert_eq!(bench.phase(file), Phase::Stored);
         assert!(contents(&bench, file) == *bytes, "contents differ");
         let settled = bench.store.settle(file, &[], &how(&|_| true)).unwrap();
         assert!(settled.raw > 0);

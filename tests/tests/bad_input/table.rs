@@ -58,7 +58,7 @@ fn table() -> Vec<Row> {
             outside: Refused("EMPTY", 66, "findmnt"),
             inside: Refused("LIVE/file", 66, "inside one; use 'shale unmount"),
             dead: Not("clears it: unmount_clears_the_mount_of_a_dead_daemon"),
-            denied: Denied("LIVE", 77, "only root or who mounted it"),
+            denied: Denied("LIVE", 77, "ask root or the user who mounted it"),
             pipe: Refused("PIPE", 66, "findmnt"),
             number: NO_NUMBER,
         },
@@ -89,16 +89,16 @@ fn table() -> Vec<Row> {
             inside: Not("has policies as directories have"),
             dead: Refused("show DEAD/file", 74, died),
             denied: Denied("explain CLOSED/file", 77, "ask its owner"),
-            pipe: Refused("set codec=lz4 LIVE/pipe", 66, "only those have policies"),
+            pipe: Refused("set codec=lz4 LIVE/pipe", 66, "has no policies"),
             number: Refused("set chunk=3M LIVE", 64, "64K to 16M"),
         },
         Row {
             command: "gc",
             missing: Refused("MISSING", 66, "check the path"),
             outside: Refused("EMPTY", 66, "findmnt"),
-            inside: Refused("LIVE/file", 66, "name the mount point"),
+            inside: Refused("LIVE/file", 66, "give the mount point"),
             dead: Refused("DEAD", 74, died),
-            denied: Denied("LIVE", 77, "only root and who mounted"),
+            denied: Denied("LIVE", 77, "only root and the user who mounted"),
             pipe: Refused("PIPE", 66, "findmnt"),
             number: Refused("--live 101 LIVE", 64, "1..=100"),
         },
@@ -106,9 +106,9 @@ fn table() -> Vec<Row> {
             command: "top",
             missing: Refused("--once MISSING", 66, "check the path"),
             outside: Refused("--once EMPTY", 66, "findmnt"),
-            inside: Refused("--once LIVE/file", 66, "name the mount point"),
+            inside: Refused("--once LIVE/file", 66, "give the mount point"),
             dead: Refused("--once DEAD", 74, died),
-            denied: Denied("--once LIVE", 77, "only root and who mounted"),
+            denied: Denied("--once LIVE", 77, "only root and the user who mounted"),
             pipe: Refused("--once PIPE", 66, "findmnt"),
             number: Refused("--interval 0 LIVE", 64, "0.1 to 3600"),
         },
@@ -334,7 +334,7 @@ pub(crate) fn every_command_refuses_everything(case: &Case) -> Outcome {
     same_trees(&read_tree(&places.plain)?, &before)?;
     for row in &table {
         let known = commands.iter().any(|(command, _)| command == row.command);
-        ensure!(known, "{} is no command any more", row.command);
+        ensure!(known, "{} is not a command any more", row.command);
     }
     let Places {
         mut live, mut dead, ..

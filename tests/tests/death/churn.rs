@@ -6,14 +6,14 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{XattrFlags, fsetxattr};
-use shale_tests::versioned::{BLOCK, block};
+use shale_tests::versions::{BLOCK, block};
 use shale_tests::{Context, Outcome, Rng, ensure, is_dead, shale};
 
-/// Small chunks are what the mounts of this suite are made with.
+/// The chunk size of the mounts of this suite.
 const CHUNK: u64 = 64 << 10;
 /// More commits than fit into an inode and then into records of their own.
 const SCATTERED: u64 = 100;
-/// Attributes: 16 of them are more than the table of changes holds, and so many make the journal
+/// Attributes: 16 of them are more than the table of changes holds, and they make the journal
 /// long enough for a snapshot.
 const ATTRIBUTE: usize = 48 << 10;
 const ATTRIBUTES: u64 = 96;
@@ -52,7 +52,7 @@ impl Churn {
         done
     }
 
-    /// Goes on until the daemon has gone.
+    /// Runs until the daemon has gone.
     pub(crate) fn until_death(&mut self) -> Outcome {
         while !is_dead(&self.mount) {
             self.cycle()?;
@@ -143,7 +143,7 @@ impl Churn {
         Ok(())
     }
 
-    /// Checks every file that counts. Answers how many.
+    /// Checks every file that counts. Returns how many.
     pub(crate) fn verify(&self) -> Outcome<u64> {
         for (path, bytes) in &self.kept {
             let found = fs::read(path).doing(format!("reading {}", path.display()))?;

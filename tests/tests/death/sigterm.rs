@@ -85,7 +85,7 @@ pub(crate) fn under_load(case: &Case) -> Outcome {
     Ok(())
 }
 
-/// Nobody new comes in; who has a file open goes on, and loses nothing.
+/// New opens fail; programs with open files go on, and lose nothing.
 pub(crate) fn waits_for_open_files(case: &Case) -> Outcome {
     let mut mount = case.mount("fs", &[])?;
     mount.unmount()?;

@@ -43,9 +43,11 @@ fn when(stage: Stage) -> When {
         Stage::PackSealed
         | Stage::FoldWritten
         | Stage::FoldCommitted
+        | Stage::SettleBegins
         | Stage::SettleWritten
         | Stage::SettleDurable
         | Stage::SettleSwitched
+        | Stage::GcBegins
         | Stage::GcCopied
         | Stage::GcMoved
         | Stage::GcDeleted

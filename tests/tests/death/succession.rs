@@ -1,4 +1,5 @@
-//! A daemon among others: who comes after it in the same place, and who started it.
+//! A daemon among others: the one mounted after it in the same place, and the process that
+//! started it.
 
 use std::fs::File;
 use std::io::Write;
@@ -6,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use shale_tests::{Case, Cmd, Mount, Outcome, alive, binary, ensure};
 
-/// What is mounted in the place of a mount that is out of sight stays when that comes to its end.
+/// A mount stays that took the place of a lazily unmounted one, when that one ends.
 pub(crate) fn next_mount(case: &Case) -> Outcome {
     let mut first = case.mount("fs", &[])?;
     let pid = first.pid()?;

@@ -27,7 +27,7 @@ fn full(error: &std::io::Error) -> bool {
     error.raw_os_error() == Some(libc::ENOSPC)
 }
 
-/// Fails on any error but a full device; says whether there was room.
+/// Fails on any error but a full device; returns whether there was room.
 fn fits(result: std::io::Result<()>) -> Outcome<bool> {
     match result {
         Ok(()) => Ok(true),
@@ -108,7 +108,7 @@ fn fill(path: &Path, rng: &mut Rng) -> Outcome<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Writes a range, again after a moment if there is no room yet; says whether it was written.
+/// Writes a range, again after a moment if there is no room yet; returns whether it was written.
 fn write_at(file: &File, bytes: &[u8], at: usize) -> Outcome<bool> {
     let begun = Instant::now();
     let written = fits(file.write_all_at(bytes, at as u64))?;
@@ -149,7 +149,7 @@ pub(crate) fn punch_and_refill(case: &Case) -> Outcome {
     finish(mount, &Contents::from([(path, bytes)]))
 }
 
-/// Allocating near the end of a device says no, or the file is as long as was asked.
+/// Allocating on a nearly full device is refused, or the file gets the length asked for.
 pub(crate) fn fallocate_near_the_end(case: &Case) -> Outcome {
     let (_device, mount) = small(case, 100)?;
     let mut rng = Rng::new(62);

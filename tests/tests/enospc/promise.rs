@@ -1,4 +1,4 @@
-//! What `write` accepted is stored, or the program that wrote it is told and stays told.
+//! What `write` accepted is stored, or the program gets an error and keeps getting it.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -142,8 +142,8 @@ fn fill(top: &Path, rng: &mut Rng) -> Outcome<std::path::PathBuf> {
     Ok(path)
 }
 
-/// Has a program write through a mapping what does not fit; fails if it is not told. Nothing asks
-/// before the pages of a mapping are dirty, so that they can still overrun a full device.
+/// Makes a program write more through a mapping than fits; fails if it gets no error. The kernel
+/// does not ask before it dirties pages of a mapping, so they can overrun a full device.
 fn overrun(case: &Case, path: &Path, bytes: &[u8]) -> Outcome<Vec<Range<usize>>> {
     let source = case.work().join("source");
     fs::write(&source, bytes)?;
@@ -155,7 +155,7 @@ fn overrun(case: &Case, path: &Path, bytes: &[u8]) -> Outcome<Vec<Range<usize>>>
     Ok(lost)
 }
 
-/// The ranges of a file that are lost, as an attribute tells them.
+/// The lost ranges of a file, as an attribute lists them.
 fn lost_ranges(path: &Path) -> Outcome<Vec<Range<usize>>> {
     let text = report(path, "lost")?;
     let mut ranges = Vec::new();

@@ -1,5 +1,5 @@
-//! Random programs on random small devices. Whoever was not told of an error finds everything
-//! after a remount; of the others, what was accepted before the error is there.
+//! Random programs on random small devices. A program that got no error finds everything
+//! after a remount; for the others, what was accepted before the error is there.
 
 use std::fs::{self, File};
 use std::io::Write;

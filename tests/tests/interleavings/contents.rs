@@ -1,21 +1,21 @@
-//! One file that many change, sync and read; while it is settled, and its packs are collected.
+//! Many threads change, sync and read one file while it is settled and its packs are collected.
 
 use std::sync::{Arc, LazyLock, Mutex};
 
-use interleaved::index::extent::{Extent, Place};
-use interleaved::{Block, ByteOrder, Collecting, ElementKind, File, Region, Settled};
+use shale_index::extent::{Extent, Place};
+use shale_store::{Block, ByteOrder, ElementKind, Error, File, GcState, Region, Settled};
 use shale_tests::{Case, Outcome};
 use shuttle::thread;
 
-use crate::bench::{Bench, CHUNK, Survivor};
+use crate::fixture::{CHUNK, Fixture, Survivor};
 use crate::model::{Change, Counts, Model, Progress};
 use crate::{Happened, explore_store};
 
-/// Everything happens behind a hole: whoever has read it is followed by those who decode ahead.
+/// Everything happens behind a hole: a reader that has passed it starts read-ahead.
 const START: usize = 256 << 10;
 const BASE: [u8; 3 * CHUNK] = [b'.'; 3 * CHUNK];
 
-/// Within chunks, over their edges, all of one, and over what others have written.
+/// Within chunks, across their edges, a whole one, and over what other threads have written.
 const CHANGES: [&[Change]; 3] = [
     &[
         Change::Write(100, CHUNK + 1000, b'a'),
@@ -38,40 +38,40 @@ struct Synced {
     begun: Counts<3>,
 }
 
-fn make(bench: &Bench, file: &Arc<File>, change: Change) {
+fn make(fixture: &Fixture, file: &Arc<File>, change: Change) {
     match change {
-        Change::Write(at, len, byte) => bench.write(file, START + at, &vec![byte; len]),
+        Change::Write(at, len, byte) => fixture.write(file, START + at, &vec![byte; len]),
         Change::Truncate(size) => {
-            let cut = bench.store.truncate(file, (START + size) as u64);
+            let cut = fixture.store.truncate(file, (START + size) as u64);
             cut.expect("the index works");
         }
         Change::Punch(at, len) => {
-            let cut = bench.store.punch(file, (START + at) as u64, len as u64);
+            let cut = fixture.store.punch(file, (START + at) as u64, len as u64);
             cut.expect("the index works");
         }
     }
 }
 
-fn begin(bench: &Bench) -> Arc<File> {
-    let file = bench.create("f");
-    bench.write(&file, START, &BASE);
-    bench.store.sync(&file).expect("the disk works");
+fn begin(fixture: &Fixture) -> Arc<File> {
+    let file = fixture.create("f");
+    fixture.write(&file, START, &BASE);
+    fixture.store.sync(&file).expect("the disk works");
     file
 }
 
 /// What is in a file, read from front to back.
-fn read(bench: &Bench, file: &Arc<File>) -> Vec<u8> {
+fn read(fixture: &Fixture, file: &Arc<File>) -> Vec<u8> {
     let mut out = Vec::new();
     for (at, len) in [(0, START), (START, 2 * BASE.len())] {
-        let read = bench.store.read(file, at as u64, len, &mut out);
+        let read = fixture.store.read(file, at as u64, len, &mut out);
         read.expect("it can be read");
     }
     out
 }
 
-/// Some change a file, one syncs it, one reads it, and `others` do what they like.
+/// Some threads change a file, one syncs it, one reads it, and the rest runs `others`.
 fn change(
-    bench: &Bench,
+    fixture: &Fixture,
     file: &Arc<File>,
     syncs: usize,
     reads: usize,
@@ -84,30 +84,30 @@ fn change(
             let progress = &progress;
             scope.spawn(move || {
                 for &change in *changes {
-                    progress.make(number, || make(bench, file, change));
+                    progress.make(number, || make(fixture, file, change));
                 }
             });
         }
         scope.spawn(|| {
             for _ in 0..syncs {
                 let done = progress.done();
-                bench.store.sync(file).expect("the disk works");
+                fixture.store.sync(file).expect("the disk works");
                 let taken = Synced {
-                    survivor: bench.survivor(),
+                    survivor: fixture.survivor(),
                     done,
                     begun: progress.begun(),
                 };
-                synced.lock().expect("nobody panics").push(taken);
+                synced.lock().expect("no holder panics").push(taken);
             }
         });
         scope.spawn(|| {
             for _ in 0..reads {
                 let done = progress.done();
-                let seen = read(bench, file);
+                let seen = read(fixture, file);
                 let allowed = MODEL.allows(&seen, done, progress.begun());
-                assert!(allowed, "read what nobody can have left");
+                assert!(allowed, "read what no order of changes leaves");
                 let done = progress.done();
-                let seen = bench.store.inode(file.ino()).expect("it is there");
+                let seen = fixture.store.stat(file.ino()).expect("it is there");
                 let size = seen.inode.size as usize - START;
                 let allowed = MODEL.allows_size(size, done, progress.begun());
                 assert!(allowed, "it cannot have {size} bytes");
@@ -122,7 +122,7 @@ fn change(
         survivor,
         done,
         begun,
-    } in synced.into_inner().expect("nobody panics")
+    } in synced.into_inner().expect("no holder panics")
     {
         let left = survivor.contents(&ino);
         let allowed = MODEL.may_leave(&left[0][START..], done, begun);
@@ -131,12 +131,12 @@ fn change(
 }
 
 /// The file is as it must be, in this session and in the next one.
-fn end(bench: Bench, file: Arc<File>) {
-    let last = read(&bench, &file);
+fn end(fixture: Fixture, file: Arc<File>) {
+    let last = read(&fixture, &file);
     assert!(MODEL.allows(&last, ALL, ALL), "not all changes are there");
     let ino = file.ino();
-    bench.store.close(file);
-    let next = bench.end(&[ino]);
+    fixture.store.close(file);
+    let next = fixture.end(&[ino]);
     assert!(
         next[0][START..] == last,
         "the next session finds something else"
@@ -146,17 +146,17 @@ fn end(bench: Bench, file: Arc<File>) {
 pub(crate) fn shared(_case: &Case) -> Outcome {
     LazyLock::force(&MODEL);
     explore_store(|| {
-        let bench = Bench::new();
-        let file = begin(&bench);
-        change(&bench, &file, 2, 3, &[]);
-        end(bench, file);
+        let fixture = Fixture::new();
+        let file = begin(&fixture);
+        change(&fixture, &file, 2, 3, &[]);
+        end(fixture, file);
     })
 }
 
 static TILED: Happened = Happened::new();
 
 /// Settles the file, most of it as an array.
-fn settle(bench: &Bench, file: &Arc<File>) {
+fn settle(fixture: &Fixture, file: &Arc<File>) {
     let array = Region {
         offset: START as u64,
         records: (CHUNK + 1000) as u64 / 4,
@@ -169,62 +169,62 @@ fn settle(bench: &Bench, file: &Arc<File>) {
             dims: Vec::new(),
         }],
     };
-    if let Err(e) = bench.settle(file, &[array]) {
-        // What was to be read has been moved: whoever settles files tries again.
-        assert_eq!(e.errno(), libc::ENOENT, "{e}");
+    if let Err(e) = fixture.settle(file, &[array]) {
+        // What was to be read has been moved: the settling thread tries again.
+        assert!(matches!(e, Error::PackGone { .. }), "{e}");
     }
-    let extents = bench.store.extents_from(file, 0);
+    let extents = fixture.store.extents_from(file, 0);
     let (extents, _) = extents.expect("the index works");
     let tiled = |extent: &Extent| matches!(extent.place, Place::Tiles(_));
     TILED.note(extents.iter().any(tiled));
 }
 
-/// Asks for all packs to be emptied of which something is dead, and waits for it.
-fn collect(bench: &Bench) {
-    bench.store.collect(100);
-    while bench.store.collecting() == Collecting::Running {
+/// Asks for all packs with dead bytes to be emptied, and waits for it.
+fn collect(fixture: &Fixture) {
+    fixture.store.request_gc(100);
+    while fixture.store.gc_state() == GcState::Running {
         thread::yield_now();
     }
-    assert_eq!(bench.store.collecting(), Collecting::Idle);
+    assert_eq!(fixture.store.gc_state(), GcState::Idle);
 }
 
 pub(crate) fn settled(_case: &Case) -> Outcome {
     LazyLock::force(&MODEL);
     explore_store(|| {
-        let bench = Bench::new();
-        let file = begin(&bench);
-        change(&bench, &file, 1, 2, &[&|| settle(&bench, &file)]);
-        end(bench, file);
+        let fixture = Fixture::new();
+        let file = begin(&fixture);
+        change(&fixture, &file, 1, 2, &[&|| settle(&fixture, &file)]);
+        end(fixture, file);
     })?;
     TILED.report("there were tiles")
 }
 
 static BOTH: Happened = Happened::new();
 
-/// Two files in one batch, of which one is changed at any moment.
+/// Two files in one batch; one of them is changed at any moment.
 pub(crate) fn batched(_case: &Case) -> Outcome {
     LazyLock::force(&MODEL);
     explore_store(|| {
-        let bench = Bench::new();
-        let file = begin(&bench);
-        let other = bench.written("other", &BASE);
+        let fixture = Fixture::new();
+        let file = begin(&fixture);
+        let other = fixture.written("other", &BASE);
         let batch = || {
-            let mut batch = bench.store.settle_batch();
-            let added = [&file, &other].map(|file| bench.add(&mut batch, file));
+            let mut batch = fixture.store.settle_batch();
+            let added = [&file, &other].map(|file| fixture.add(&mut batch, file));
             // What was to be read may have been moved.
             let failed = added.into_iter().filter_map(Result::err);
-            failed.for_each(|e| assert_eq!(e.errno(), libc::ENOENT, "{e}"));
+            failed.for_each(|e| assert!(matches!(e, Error::PackGone { .. }), "{e}"));
             let results = batch.commit();
             let whole = |settled: &Settled| settled.raw > 0 && settled.void == 0;
             BOTH.note(results.len() == 2 && results.iter().flatten().all(whole));
         };
-        change(&bench, &file, 1, 1, &[&batch]);
-        assert!(bench.read(&other) == BASE, "nobody has changed it");
+        change(&fixture, &file, 1, 1, &[&batch]);
+        assert!(fixture.read(&other) == BASE, "it was not changed");
         let inodes = [file.ino(), other.ino()];
-        let last = read(&bench, &file);
-        bench.store.close(file);
-        bench.store.close(other);
-        let next = bench.end(&inodes);
+        let last = read(&fixture, &file);
+        fixture.store.close(file);
+        fixture.store.close(other);
+        let next = fixture.end(&inodes);
         assert!(next[0][START..] == last && next[1] == BASE);
     })?;
     BOTH.report("both were settled")
@@ -235,20 +235,20 @@ static MOVED: Happened = Happened::new();
 pub(crate) fn collected(_case: &Case) -> Outcome {
     LazyLock::force(&MODEL);
     explore_store(|| {
-        let bench = Bench::new();
-        let file = begin(&bench);
+        let fixture = Fixture::new();
+        let file = begin(&fixture);
         // Something has to be dead for the rest to be moved.
-        bench.write(&file, START + CHUNK, &BASE[..CHUNK]);
-        bench.store.sync(&file).expect("the disk works");
+        fixture.write(&file, START + CHUNK, &BASE[..CHUNK]);
+        fixture.store.sync(&file).expect("the disk works");
         change(
-            &bench,
+            &fixture,
             &file,
             1,
             2,
-            &[&|| settle(&bench, &file), &|| collect(&bench)],
+            &[&|| settle(&fixture, &file), &|| collect(&fixture)],
         );
-        MOVED.note(bench.store.counters().packs_rewritten.get() > 0);
-        end(bench, file);
+        MOVED.note(fixture.store.counters().packs_rewritten.get() > 0);
+        end(fixture, file);
     })?;
     MOVED.report("packs were emptied")
 }

@@ -1,4 +1,5 @@
-//! A disk in memory that knows what of it is durable. Others have their turn before every step.
+//! A disk in memory that knows which of its bytes are durable. The scheduler may switch before
+//! every step.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -6,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use shale_backing::{Access, Backing, BackingFile, Entry, Space};
+use shale_backing::{Access, Backing, BackingEntry, BackingFile, Space};
 use shuttle::thread;
 
 /// Directory of packs.
@@ -22,7 +23,7 @@ pub(crate) enum Step {
     SyncDir,
 }
 
-/// The disk; whoever clones it has the same one.
+/// The disk. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Disk(Arc<Mutex<State>>);
 
@@ -40,8 +41,8 @@ struct State {
 struct Contents {
     now: Vec<u8>,
     durable: Vec<u8>,
-    /// Ranges written since the last sync. One that fails forgets them, as a page cache does that
-    /// takes them for written.
+    /// Ranges written since the last sync. A failed sync drops them, as a page cache does that
+    /// marks them clean.
     unsynced: Vec<(usize, usize)>,
     sealed: bool,
 }
@@ -64,12 +65,12 @@ impl Disk {
         held(&self.0)
     }
 
-    /// Lets a step fail once, after so many of its kind.
+    /// Lets a step fail once, after `after` others of its kind.
     pub(crate) fn fail(&self, step: Step, after: u64) {
         self.state().failing = Some((step, after));
     }
 
-    /// Nothing is to fail any more.
+    /// Nothing fails from now on.
     pub(crate) fn heal(&self) {
         self.state().failing = None;
     }
@@ -132,12 +133,12 @@ fn missing() -> io::Error {
     io::Error::from_raw_os_error(libc::ENOENT)
 }
 
-/// Never while others have their turn.
+/// Never held across [`turn`].
 fn held<T>(lock: &Mutex<T>) -> MutexGuard<'_, T> {
-    lock.lock().expect("nobody panics with it")
+    lock.lock().expect("no holder panics")
 }
 
-/// Others have their turn.
+/// Lets the scheduler switch.
 fn turn() {
     thread::sleep(Duration::ZERO);
 }
@@ -190,9 +191,9 @@ impl Backing for Disk {
         Ok(())
     }
 
-    fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
+    fn list(&self, path: &Path) -> io::Result<Vec<BackingEntry>> {
         let state = self.state();
-        let entry = |found: &Path, len: Option<usize>| Entry {
+        let entry = |found: &Path, len: Option<usize>| BackingEntry {
             name: found.file_name().map(PathBuf::from).unwrap_or_default(),
             is_dir: len.is_none(),
             len: len.unwrap_or(0) as u64,
@@ -240,7 +241,7 @@ impl BackingFile for Handle {
         Ok(len)
     }
 
-    /// In two halves, between which others have their turn.
+    /// In two halves; the scheduler may switch in between.
     fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
         let middle = buf.len() / 2;
         for (at, part) in [(0, &buf[..middle]), (middle, &buf[middle..])] {
@@ -257,7 +258,7 @@ impl BackingFile for Handle {
         Ok(())
     }
 
-    /// What is written meanwhile waits for the next time.
+    /// Covers what was written before the call.
     fn sync_data(&self) -> io::Result<()> {
         turn();
         let (now, unsynced) = {

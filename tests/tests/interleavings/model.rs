@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::bench::CHUNK;
+use crate::fixture::CHUNK;
 
 /// One change of a file.
 #[derive(Clone, Copy, Debug)]
@@ -57,7 +57,7 @@ impl<const N: usize> Model<N> {
     pub(crate) fn new(base: &[u8], threads: &[&[Change]; N]) -> Self {
         let none = [0; N];
         let mut states = BTreeMap::from([(none, HashSet::from([base.to_vec()]))]);
-        // Whoever has one more comes later in the order of the keys.
+        // Counts with one more change come later in the order of the keys.
         let mut next = Some(none);
         while let Some(counts) = next {
             for (thread, changes) in threads.iter().enumerate() {
@@ -98,7 +98,7 @@ impl<const N: usize> Model<N> {
             .flat_map(|(_, states)| states)
     }
 
-    /// Whether a file can be seen like that after some changes and before others.
+    /// Whether a reader can see this after the changes `from` and before those beyond `to`.
     pub(crate) fn allows(&self, seen: &Vec<u8>, from: Counts<N>, to: Counts<N>) -> bool {
         self.between(from, to).any(|state| state == seen)
     }
@@ -108,8 +108,8 @@ impl<const N: usize> Model<N> {
         self.between(from, to).any(|state| state.len() == size)
     }
 
-    /// Whether a loss of power can leave that, when the first changes were synced. Of a later one
-    /// any part may be there, so every piece counts for itself.
+    /// Whether a loss of power can leave this when the changes `from` were synced. Any part of a
+    /// later change may be there, so each piece is judged by itself.
     pub(crate) fn may_leave(&self, left: &[u8], from: Counts<N>, to: Counts<N>) -> bool {
         let states: Vec<&Vec<u8>> = self.between(from, to).collect();
         let mut left = left.to_vec();
@@ -126,7 +126,7 @@ impl<const N: usize> Model<N> {
     }
 }
 
-/// Which changes have begun, and which have been made. Nobody has a turn in between.
+/// Which changes have begun, and which have been made. The scheduler does not switch in between.
 pub(crate) struct Progress<const N: usize> {
     begun: [AtomicUsize; N],
     done: [AtomicUsize; N],

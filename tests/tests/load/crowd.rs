@@ -19,10 +19,9 @@ use crate::worker::{self, RECORD};
 /// Nothing may take longer than this.
 const SLOWEST: Duration = Duration::from_secs(30);
 const MEMORY: u64 = 64 << 20;
-/// What a daemon may use, as docs/security.md has it.
+/// What a daemon may use, as docs/security.md states it.
 const MOST_MEMORY: u64 = MEMORY + (128 << 20);
-/// What it keeps of that for the next crowd when it has had nothing to do for a while, as
-/// docs/admin.md has it.
+/// What it keeps of that after being idle for a while, as docs/admin.md states it.
 const KEPT_MEMORY: u64 = 48 << 20;
 /// Packs that are kept open, and what a session has begun.
 const KEPT_HANDLES: usize = 8;
@@ -133,7 +132,7 @@ pub(crate) fn leaves_nothing_behind(case: &Case) -> Outcome {
     mount.fsck_is_clean()
 }
 
-/// Waits until nothing is left of all that, or says what is.
+/// Waits until nothing of it is left, or reports what is.
 fn after_the_crowd(mount: &Mount, handles_before: usize) -> Outcome<String> {
     let (pid, top) = (mount.pid()?, mount.path());
     let device = fs::metadata(top)?.st_dev();
@@ -177,7 +176,7 @@ fn after_the_crowd(mount: &Mount, handles_before: usize) -> Outcome<String> {
     }
 }
 
-/// Waits until the daemon is about as small as it was; nobody asks it anything meanwhile.
+/// Waits until the daemon is about as small as it was, without sending it requests.
 fn gives_memory_back(pid: i32, before: u64) -> Outcome<u64> {
     let deadline = Instant::now() + PATIENCE;
     loop {

@@ -29,7 +29,7 @@ impl Default for Times {
 pub(crate) struct Latencies(BTreeMap<String, Times>);
 
 impl Latencies {
-    /// Runs something and notes how long it took.
+    /// Runs an operation and records how long it took.
     pub(crate) fn time<T>(&mut self, kind: &str, work: impl FnOnce() -> T) -> T {
         let begun = Instant::now();
         let done = work();
@@ -50,7 +50,7 @@ impl Latencies {
         self.0.iter().map(line).collect()
     }
 
-    /// Adds what another process has said.
+    /// Adds the lines that another process printed.
     pub(crate) fn add(&mut self, lines: &str) -> Outcome {
         for line in lines.lines() {
             let mut words = line.split(' ');

@@ -1,4 +1,4 @@
-//! Very many of everything: a little in the short form, as much as people have in the long one.
+//! Very many of everything: a few in the short form, realistic numbers in the long one.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -91,7 +91,7 @@ fn by_several(limit: u64, work: impl Fn(u64) -> Outcome + Sync) -> Outcome {
     })
 }
 
-/// The names of a directory, each of which must come once.
+/// The names of a directory; each must come once.
 fn names(directory: &Path) -> Outcome<BTreeSet<OsString>> {
     let mut found = BTreeSet::new();
     for entry in fs::read_dir(directory)? {

@@ -20,7 +20,7 @@ pub(crate) fn write(file: &File, size: usize, at: usize, bytes: &[u8]) -> io::Re
         view[at..at + bytes.len()].copy_from_slice(bytes);
         view.to_vec()
     };
-    // SAFETY: the mapping made above, which nobody refers to any more.
+    // SAFETY: the mapping made above, to which nothing refers any more.
     unsafe {
         msync(view, size, MsyncFlags::SYNC)?;
         munmap(view, size)?;

@@ -1,6 +1,6 @@
-//! One of many processes: works on files of its own, and knows what must be in them.
+//! One of many processes. It works on its own files and knows what must be in them.
 //!
-//! It is this same program with another environment. It goes on until its standard input ends,
+//! It is the same program with another environment. It runs until its standard input ends,
 //! and then prints how long everything took.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -332,7 +332,7 @@ impl Worker {
             .time("flock", || Flock::lock(file, FlockArg::LockExclusive))
             .map_err(|(_, errno)| errno)?;
         let path = self.common.join(format!("met-{number}"));
-        // Whoever comes finds what the last one left, and nobody else is there.
+        // The holder of the lock finds what the last one left, and is alone.
         let before = match fs::read_to_string(&path) {
             Ok(text) => text.parse::<u64>()?,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,

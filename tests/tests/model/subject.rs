@@ -8,9 +8,9 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
-use shale_fs::policy::Defaults;
-use shale_fs::{Attr, Caller, Error, Fs, SetAttr, WriteSource};
-use shale_store::{Choice, Effort, Store, StoreOptions};
+use shale_fs::policy::MountDefaults;
+use shale_fs::{Access, Attr, Caller, Error, Fs, SetAttr, WriteSource};
+use shale_store::{DeviceOptions, Effort, Store, StoreOptions};
 use shale_tests::{Fs as TestFs, Outcome};
 
 use crate::tree::{Answer, Entry, hash};
@@ -20,7 +20,7 @@ const XATTR: &str = "user.model";
 
 /// A file system under test.
 pub(crate) trait Subject {
-    /// Does one step and says what came of it.
+    /// Does one step and returns its result.
     fn apply(&mut self, step: &Step) -> Outcome<Answer>;
     /// Everything below the root.
     fn listing(&mut self) -> Outcome<BTreeMap<String, Entry>>;
@@ -34,7 +34,7 @@ pub(crate) struct InProcess {
 }
 
 const ROOT: u64 = 1;
-const DEFAULTS: Defaults = Defaults {
+const DEFAULTS: MountDefaults = MountDefaults {
     chunk: 64 << 10,
     quiet: None,
 };
@@ -59,7 +59,7 @@ impl InProcess {
             owner: (0, 0),
             effort: Effort::Fast,
             purpose: "test".to_owned(),
-            device: Choice::default(),
+            device: DeviceOptions::default(),
             kernel_cache: true,
         };
         self.fs = Some(Fs::new(Store::open(&self.path, &options)?, DEFAULTS));
@@ -123,7 +123,7 @@ impl InProcess {
                 Entry::Symlink(String::from_utf8_lossy(&target).into_owned())
             }
             _ => {
-                let handle = self.fs().open(attr.ino, true).map_err(errno)?;
+                let handle = self.fs().open(attr.ino, Access::WRITE).map_err(errno)?;
                 let mut bytes = Vec::new();
                 self.fs()
                     .read(&handle, 0, 1 << 20, &mut bytes)
@@ -146,7 +146,7 @@ impl InProcess {
         match step {
             Step::Create(path) => {
                 let (dir, name) = self.parent(&names(path))?;
-                let made = fs.create(&caller, dir, name.as_bytes(), 0o666, 0o022, true);
+                let made = fs.create(&caller, dir, name.as_bytes(), 0o666, 0o022, Access::WRITE);
                 fs.release(made.map_err(errno)?.1);
             }
             Step::Mkdir(path) => {
@@ -208,13 +208,14 @@ impl InProcess {
                 seed,
                 sync,
             } => {
-                let handle = fs.open(self.file(&names(path))?, true).map_err(errno)?;
+                let handle = fs
+                    .open(self.file(&names(path))?, Access::WRITE)
+                    .map_err(errno)?;
                 fs.write(
                     &handle,
                     *offset,
                     &contents(*len, *seed),
-                    false,
-                    WriteSource::Program,
+                    WriteSource::Program.into(),
                 )
                 .map_err(errno)?;
                 if *sync {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::{Step, contents, names};
 
-/// What a step answers: an errno, or for a look what was seen.
+/// The result of a step: an errno, or what a look-up showed.
 pub(crate) type Answer = Result<Option<Entry>, i32>;
 
 /// What can be seen of a file.
@@ -30,7 +30,7 @@ pub(crate) enum Entry {
 
 /// A hash that is enough to tell contents apart.
 pub(crate) fn hash(bytes: &[u8]) -> u64 {
-    xxhash_rust::xxh3::xxh3_64(bytes)
+    twox_hash::XxHash3_64::oneshot(bytes)
 }
 
 #[derive(Clone, Debug)]

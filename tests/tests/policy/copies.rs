@@ -32,7 +32,7 @@ fn check(copy: &Path) -> Outcome {
     Ok(())
 }
 
-/// In ShaleFS, what was copied holds there as well.
+/// In ShaleFS, a copied policy is in effect there as well.
 fn check_here(copy: &Path) -> Outcome {
     check(copy)?;
     ensure_eq!(

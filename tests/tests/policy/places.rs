@@ -292,7 +292,7 @@ pub(crate) fn links(case: &Case) -> Outcome {
     ensure_eq!(
         report(&path, "codecs")?,
         "columns:zstd",
-        "also for who has it open"
+        "also in handles that were open before"
     );
     // A value of its own goes with it whatever its names are.
     set(&path, "user.shale.codec", "lz4")?;

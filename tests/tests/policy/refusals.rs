@@ -1,4 +1,4 @@
-//! What is refused, and the command for people.
+//! What is refused, and what `shale policy` prints.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -22,39 +22,31 @@ pub(crate) fn attributes(case: &Case) -> Outcome {
         (
             "user.shale.codec",
             "zstd:20",
-            "'zstd:20' is no value for codec; give auto, none",
+            "'zstd:20' is not a valid codec; give auto, none",
         ),
-        ("user.shale.codec", "", "'' is no value for codec"),
-        (
-            "user.shale.codec",
-            "lz4\n",
-            "'lz4\\n' is no value for codec",
-        ),
+        ("user.shale.codec", "", "'' is not a valid codec"),
+        ("user.shale.codec", "lz4\n", "'lz4\\n' is not a valid codec"),
         ("user.shale.effort", "hard", "give fast, balanced or dense"),
         (
             "user.shale.chunk",
             "3M",
             "give a power of two from 64K to 16M",
         ),
-        ("user.shale.chunk", "32K", "'32K' is no value for chunk"),
+        ("user.shale.chunk", "32K", "'32K' is not a valid chunk"),
         ("user.shale.settle", "-1", "give off, on, or seconds"),
         (
             "user.shale.settle.codec",
             "dense",
-            "'dense' is no value for settle.codec",
+            "'dense' is not a valid settle.codec",
         ),
         ("user.shale.region", &long, "give the name of a variable"),
         ("user.shale.durability", "fsync", "give normal or sync"),
-        (
-            "trusted.shale.codec",
-            "best",
-            "'best' is no value for codec",
-        ),
+        ("trusted.shale.codec", "best", "'best' is not a valid codec"),
         ("user.shale.compression", "lz4", "there is no such policy"),
         ("user.shale.", "x", "there is no such policy"),
         ("trusted.shale.quota", "1G", "there is no such policy"),
-        ("user.shale.effective", "x", "or it can only be read"),
-        ("user.shale.stat.raw", "1", "or it can only be read"),
+        ("user.shale.effective", "x", "or it is read-only"),
+        ("user.shale.stat.raw", "1", "or it is read-only"),
     ] {
         let log = mount.log_tail();
         ensure_eq!(

@@ -73,7 +73,7 @@ pub(crate) fn applies(case: &Case) -> Outcome {
         Ok((meta.mtime_nsec(), meta.mtime(), meta.size() as i64))
     };
     let before = times(&large)?;
-    // Somebody reads and holds a lock all the while.
+    // A reader holds a lock all the while.
     let open = File::open(&large)?;
     flock(&open, FlockOperation::NonBlockingLockExclusive)?;
 
@@ -152,7 +152,7 @@ pub(crate) fn busy(case: &Case) -> Outcome {
         .run()?
         .status_is(75)?;
     ensure!(
-        said.text().contains("1 file being written, left out:\n  "),
+        said.text().contains("1 file being written, skipped:\n  "),
         "{}",
         said.text()
     );
@@ -228,7 +228,7 @@ pub(crate) fn opened_meanwhile(case: &Case) -> Outcome {
         } else {
             [
                 "1 file, ".to_owned(),
-                "1 file being written, left out:".to_owned(),
+                "1 file being written, skipped:".to_owned(),
                 format!("  {path}\n"),
             ]
         };

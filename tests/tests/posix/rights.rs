@@ -18,7 +18,7 @@ fn chmod(path: &Path, mode: u32) -> Outcome {
     Ok(fs::set_permissions(path, Permissions::from_mode(mode))?)
 }
 
-/// Runs a script with `$F` set to a path as another user; tells whether it succeeded.
+/// Runs a script with `$F` set to a path as another user; returns whether it succeeded.
 fn may(user: u32, script: &str, path: &Path) -> Outcome<bool> {
     Ok(Cmd::shell(script)
         .env("F", path)
@@ -152,7 +152,7 @@ pub(crate) fn acl_decides_access(case: &Case) -> Outcome {
     );
     ensure!(
         !may(NOBODY, read, &path)?,
-        "an ACL entry gives access to somebody else"
+        "an ACL entry gives access to another user"
     );
     Cmd::new("setfacl")
         .args(["-m", "u:12345:rw-"])
@@ -243,7 +243,7 @@ pub(crate) fn setid_bits_are_cleared(case: &Case) -> Outcome {
     fs.finish()
 }
 
-/// However a program is written, what it was allowed is gone.
+/// Any way of writing to a program drops its capabilities.
 pub(crate) fn capabilities_are_dropped(case: &Case) -> Outcome {
     // Version 2, effective, CAP_NET_RAW.
     let mut value = [0; 20];

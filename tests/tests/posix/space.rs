@@ -326,7 +326,7 @@ pub(crate) fn statfs_is_sane(case: &Case) -> Outcome {
     fs.finish()
 }
 
-/// Archivers take a file with bytes but no blocks for one great hole.
+/// Archivers treat a file with bytes but no blocks as one hole.
 pub(crate) fn blocks_count_what_is_written(case: &Case) -> Outcome {
     let mut fs = case.fs()?;
     let path = fs.at("noise");

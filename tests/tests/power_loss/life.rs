@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use shale_backing::faults::FaultDisk;
-use shale_store::index::{ROOT, RenameMode};
-use shale_store::{Collecting, Effort, Error, File, SettleOptions, Store};
-use shale_tests::versioned::{BLOCK, Content, blocks};
+use shale_index::{ROOT, RenameMode};
+use shale_store::{Effort, Error, File, GcState, SettleOptions, Store};
+use shale_tests::versions::{BLOCK, Content, blocks};
 use shale_tests::{Failure, Outcome, Rng, ensure, small_chunks, store_options};
 
 #[derive(Clone, Copy, Debug)]
@@ -35,7 +35,7 @@ enum Op {
 pub(crate) struct Life(Vec<Op>);
 
 impl Life {
-    /// Short enough to be lived once for every step, with everything in it once.
+    /// Short enough to be repeated for every step, with each operation in it once.
     pub(crate) fn short() -> Self {
         use Op::{
             Collect, Create, Remount, Rename, Settle, Sync, SyncNames, Truncate, Unlink, Write,
@@ -79,7 +79,7 @@ impl Life {
         ])
     }
 
-    /// So many commits to one file that its map is folded, then what works on a folded map.
+    /// Enough commits to one file that its map is folded, then what works on a folded map.
     pub(crate) fn folding() -> Self {
         let mut ops = vec![Op::Create];
         for commit in 0..66 {
@@ -131,7 +131,7 @@ impl Life {
         Self(ops)
     }
 
-    /// Lives on a disk as far as the disk lets it.
+    /// Runs on a disk until the disk fails.
     pub(crate) fn live(&self, disk: &Arc<FaultDisk>) -> Witness {
         let mut witness = Witness::default();
         let Ok(mut store) = Store::open_on(disk.backing(), &store_options(1 << 20)) else {
@@ -178,7 +178,7 @@ pub(crate) struct Witness {
     failure: Option<String>,
     /// Changes of the disk before the life came to its end, and steps that change nothing.
     pub(crate) end: (u64, u64),
-    /// How that went: everything is synced once more, and the store is closed.
+    /// The result of the end: everything is synced once more, and the store is closed.
     pub(crate) ended: Result<(), String>,
 }
 
@@ -240,8 +240,8 @@ impl Witness {
             Op::Create => self.create(store),
             Op::SyncNames => store.sync_metadata().map(|()| self.acknowledge_names()),
             Op::Collect => {
-                store.collect(90);
-                while store.collecting() == Collecting::Running {
+                store.request_gc(90);
+                while store.gc_state() == GcState::Running {
                     std::thread::yield_now();
                 }
                 Ok(())
@@ -264,7 +264,7 @@ impl Witness {
         }
     }
 
-    /// Works on a file, if there is one with this number.
+    /// Works on the file with this number, if there is one.
     fn at(
         &mut self,
         file: usize,
@@ -280,10 +280,10 @@ impl Witness {
         let number = self.files.len() as u64;
         let name = format!("file{number}");
         let created = store
-            .namespace()
+            .committed()
             .create(ROOT, name.as_bytes(), &small_chunks());
         self.files.push(Known {
-            ino: created.as_ref().map_or(0, |(inode, _)| inode.ino),
+            ino: created.as_ref().map_or(0, |inode| inode.ino),
             content: Content::new(number),
             possible: BTreeSet::from([None, Some(name.clone())]),
             name: created.is_ok().then_some(name),
@@ -305,9 +305,9 @@ impl Witness {
 }
 
 impl Known {
-    /// Gives it another name, or none.
+    /// Renames it, or unlinks it.
     fn rename(&mut self, store: &Store, new: Option<String>) -> Result<(), Error> {
-        let names = store.namespace();
+        let names = store.committed();
         let old = self.name.clone().unwrap_or_default();
         self.possible.insert(new.clone());
         match &new {
@@ -371,7 +371,7 @@ impl Known {
                     workers: 1,
                     effort: Effort::Dense,
                     force: true,
-                    anew: false,
+                    rewrite: false,
                     pace: &|_| true,
                 };
                 store.settle(handle, &[], &options).map(|_| ())
@@ -387,7 +387,7 @@ impl Known {
             .iter()
             .flatten()
             .filter_map(|name| {
-                let inode = store.namespace().lookup(ROOT, name.as_bytes()).ok()?;
+                let inode = store.committed().lookup(ROOT, name.as_bytes()).ok()?;
                 Some((name.clone(), inode.ino))
             })
             .collect();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier};
 
 use shale_backing::faults::{FaultDisk, Left, Step};
-use shale_store::index::ROOT;
+use shale_index::ROOT;
 use shale_store::{File, Store};
 use shale_tests::{Case, Failure, Outcome, Rng, ensure, ensure_eq, small_chunks, store_options};
 
@@ -25,8 +25,8 @@ fn begin(case: &Case, space: u64) -> Outcome<(Arc<FaultDisk>, Arc<Store>, Arc<Fi
     let disk = FaultDisk::new(&live)?;
     disk.set_space(space);
     let store = Store::open_on(disk.backing(), &store_options(64 << 20)).map_err(refused)?;
-    let created = store.namespace().create(ROOT, b"file", &small_chunks());
-    let ino = created.map_err(|e| Failure::new(e.to_string()))?.0.ino;
+    let created = store.committed().create(ROOT, b"file", &small_chunks());
+    let ino = created.map_err(|e| Failure::new(e.to_string()))?.ino;
     let file = store.file(ino).map_err(refused)?;
     Ok((disk, Arc::new(store), file))
 }
@@ -55,7 +55,7 @@ pub(crate) fn a_truncation_is_not_undone(case: &Case) -> Outcome {
     truncated.map_err(refused)?;
     let synced = synced.map_err(|_| Failure::new("the sync panicked"))?;
     synced.map_err(refused)?;
-    let inode = store.namespace().inode(file.ino());
+    let inode = store.committed().inode(file.ino());
     let size = inode.map_err(|e| Failure::new(e.to_string()))?.size;
     ensure_eq!(size, 5000, "the size that the index has");
     store.close(file);
@@ -63,7 +63,7 @@ pub(crate) fn a_truncation_is_not_undone(case: &Case) -> Outcome {
 }
 
 /// Of two packs with data of a file the first cannot be synced, and more is written meanwhile.
-pub(crate) fn what_was_synced_beside_a_lost_pack_stays(case: &Case) -> Outcome {
+pub(crate) fn files_synced_beside_a_lost_pack_survive(case: &Case) -> Outcome {
     // Packs are as small as they get, so that the data takes two.
     let (disk, store, file) = begin(case, 1 << 30)?;
     let mut rng = Rng::new(7);

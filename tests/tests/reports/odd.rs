@@ -128,7 +128,7 @@ pub(crate) fn on_its_way(case: &Case) -> Outcome {
     mount.unmount()
 }
 
-/// `cp -r` and then `shale stat`, as the README has it.
+/// `cp -r` and then `shale stat`, as in the README.
 pub(crate) fn just_copied(case: &Case) -> Outcome {
     let from = case.dir("run1")?;
     let mut rng = Rng::new(8);
@@ -243,7 +243,7 @@ pub(crate) fn growing(case: &Case) -> Outcome {
     mount.unmount()
 }
 
-/// Directories of many files are listed with one question for each.
+/// A listing asks once for each file of a large directory.
 pub(crate) fn cheap(case: &Case) -> Outcome {
     const FILES: u64 = 500;
     let mut mount = case.mount("fs", &["-o", "settle=off"])?;

@@ -28,7 +28,7 @@ fn filled(case: &Case) -> Outcome<Mount> {
     Ok(mount)
 }
 
-/// Without a path it is the directory where one is.
+/// Without a path it reports the current directory.
 pub(crate) fn here(case: &Case) -> Outcome {
     let mut mount = filled(case)?;
     let run = mount.path().join("run");
@@ -75,7 +75,7 @@ pub(crate) fn overlapping(case: &Case) -> Outcome {
     mount.unmount()
 }
 
-/// A store is told from a mount, and read where it is not mounted.
+/// A store is distinguished from a mount, and read where it is not mounted.
 pub(crate) fn stores(case: &Case) -> Outcome {
     let mut mount = filled(case)?;
     let store = mount.store().to_owned();
@@ -137,7 +137,7 @@ pub(crate) fn stores(case: &Case) -> Outcome {
     Ok(())
 }
 
-/// Every line fits into a terminal; where it goes elsewhere, names are whole.
+/// Every line fits into a terminal; in a file or a pipe, names are whole.
 pub(crate) fn width(case: &Case) -> Outcome {
     let mut mount = filled(case)?;
     let long = "a_rather_long_name_of_a_file_with_the_history_of_a_run_".repeat(2);

@@ -45,8 +45,16 @@ impl Sources {
             if path.is_dir() {
                 self.add(&path)?;
             } else if path.extension().is_some_and(|suffix| suffix == "rs") {
+                let stem = path.file_stem();
+                // The file a folder is entered through has the folder's name.
+                let entrance = stem.is_some_and(|stem| stem == "main" || stem == "mod");
+                let name = if entrance {
+                    directory.file_name()
+                } else {
+                    stem
+                };
                 self.names
-                    .extend(path.file_stem().map(|stem| stem.to_string_lossy().into()));
+                    .extend(name.map(|name| name.to_string_lossy().into()));
                 self.text += &fs::read_to_string(&path)?;
             }
         }
@@ -58,7 +66,7 @@ impl Sources {
         self.text.contains(&format!("\"{name}\"")) || self.text.contains(&format!("fn {name}()"))
     }
 
-    /// A test, a suite, a module with tests, or something to make.
+    /// A test, a suite, a module with tests, or a target of the Makefile.
     fn has(&self, word: &str) -> bool {
         let target = word.strip_prefix("make ").unwrap_or(word);
         self.has_test(word)
@@ -67,12 +75,12 @@ impl Sources {
     }
 }
 
-/// What is set in the type of programs.
+/// Words in backquotes.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('`').skip(1).step_by(2)
 }
 
-/// Sentences made into a name, as tests have them.
+/// Whether a word looks like the name of a test: a sentence with underscores.
 fn is_name_of_a_test(word: &str) -> bool {
     word.chars()
         .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_')
@@ -90,7 +98,7 @@ pub(crate) fn every_claim(_: &Case) -> Outcome {
         for word in quoted(&document).filter(|word| is_name_of_a_test(word)) {
             ensure!(
                 sources.has_test(word),
-                "{name} names {word}, which is no test"
+                "{name} names {word}, which is not a test"
             );
         }
         if name != "docs/security.md" {

@@ -43,7 +43,7 @@ impl Machine {
         self.mount.path()
     }
 
-    /// Looks at what the next mount would show if the power failed now.
+    /// What the next mount would show if the power failed now.
     fn after_power_cut<T>(
         &mut self,
         case: &Case,
@@ -60,7 +60,7 @@ impl Machine {
         Ok(seen)
     }
 
-    /// Cuts the power again and again until `there` holds; says how long that took.
+    /// Cuts the power repeatedly until `there` holds; returns how long that took.
     fn soon(&mut self, case: &Case, there: impl Fn(&Path) -> bool) -> Outcome {
         let begun = Instant::now();
         loop {

@@ -19,7 +19,7 @@ fn errno(error: std::io::Error) -> Errno {
     Errno::from_raw(error.raw_os_error().unwrap_or(0))
 }
 
-/// Btrfs, because it has quotas without a configuration of the kernel for them.
+/// Btrfs, because its quotas need no kernel option.
 pub(crate) fn quota(case: &Case) -> Outcome {
     let device = case.loop_fs("device", LoopFs::Btrfs, 512 << 20)?;
     let volume = device.path().join("volume");

@@ -26,7 +26,7 @@ pub(crate) enum Class {
     MapSegment,
     /// Directory of a pack and its trailer.
     PackFooter,
-    Catalogue,
+    Catalog,
     Journal,
     Snapshot,
     Checkpoint,
@@ -49,7 +49,7 @@ impl Class {
         Self::Column,
         Self::MapSegment,
         Self::PackFooter,
-        Self::Catalogue,
+        Self::Catalog,
         Self::Journal,
         Self::Snapshot,
         Self::Checkpoint,
@@ -73,7 +73,7 @@ impl Class {
         matches!(self, Self::FrameHeader | Self::Column | Self::MapSegment)
     }
 
-    /// Whether packs and catalogue say everything that it says.
+    /// Whether packs and catalog hold everything that it holds.
     pub(crate) fn is_spare(self) -> bool {
         matches!(
             self,
@@ -81,16 +81,16 @@ impl Class {
         )
     }
 
-    /// Whether nothing is lost with it, but fsck misses it and can make it again.
+    /// Whether nothing is lost with it, but fsck reports it and can write it again.
     pub(crate) fn is_mendable(self) -> bool {
-        matches!(self, Self::PackFooter | Self::Catalogue)
+        matches!(self, Self::PackFooter | Self::Catalog)
     }
 
     /// The class of a file as a whole.
     fn of(name: &str) -> Option<Self> {
         Some(match name {
             "superblock" => Self::Superblock,
-            _ if name.starts_with("packs/catalog/") => Self::Catalogue,
+            _ if name.starts_with("packs/catalog/") => Self::Catalog,
             _ if name.starts_with("packs/") => Self::Pack,
             _ if name.starts_with("index/sled/") => Self::Sled,
             _ if name.starts_with("index/journal-") => Self::Journal,

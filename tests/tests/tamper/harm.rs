@@ -44,7 +44,7 @@ impl Harm {
         Self::Remove,
     ];
 
-    /// Whether nothing outside of the place suffers.
+    /// Whether nothing outside the place is harmed.
     pub(crate) fn stays_in_place(self) -> bool {
         matches!(
             self,
@@ -53,7 +53,7 @@ impl Harm {
     }
 }
 
-/// Does it somewhere; tells where, or nothing when that would change nothing.
+/// Does it somewhere; returns where, or `None` when it would change nothing.
 pub(crate) fn inflict(
     harm: Harm,
     class: Class,

@@ -1,4 +1,4 @@
-//! The index is gone, and one frame of the catalogue cannot be read: each in turn.
+//! The index is gone, and one frame of the catalog cannot be read: each in turn.
 //!
 //! What was committed in it is not known then. Every file has to be there all the same, whole, under
 //! its name or another, or fsck has to say which one may not be what it was.
@@ -9,9 +9,9 @@ use std::path::Path;
 
 use shale_backing::faults::copy_dir;
 use shale_codec::parse_header;
+use shale_index::schema::S_IFDIR;
+use shale_index::{NewNode, ROOT, RenameMode};
 use shale_store::fsck::{FsckOptions, FsckReport, fsck};
-use shale_store::index::schema::S_IFDIR;
-use shale_store::index::{NewNode, ROOT, RenameMode};
 use shale_store::{Error, Store};
 use shale_tests::{Case, Failure, Outcome, Rng, ensure, note, small_chunks, store_options, tally};
 
@@ -27,7 +27,7 @@ fn failed(error: Error) -> Failure {
 
 /// Everything in a directory and below; contents that cannot be read are `None`.
 fn walk(store: &Store, dir: u64, path: &str, tree: &mut Tree) -> Result<(), Error> {
-    for entry in store.namespace().readdir(dir, 0, usize::MAX)? {
+    for entry in store.committed().readdir(dir, 0, usize::MAX)? {
         let path = format!("{path}/{}", String::from_utf8_lossy(&entry.name));
         if entry.kind == S_IFDIR {
             walk(store, entry.ino, &path, tree)?;
@@ -52,7 +52,7 @@ fn tree(dir: &Path) -> Outcome<Tree> {
     Ok(tree)
 }
 
-/// Directories, files, changes of both; each in a frame of its own in the catalogue.
+/// Directories, files, changes of both; each in a frame of its own in the catalog.
 fn live(dir: &Path) -> Result<(), Error> {
     let mut rng = Rng::new(21);
     let mut write = |store: &Store, ino: u64, offset: u64, len: usize| -> Result<(), Error> {
@@ -63,9 +63,9 @@ fn live(dir: &Path) -> Result<(), Error> {
         Ok(())
     };
     let make = |store: &Store, dir: u64, name: &str, node: &NewNode| -> Result<u64, Error> {
-        let made = store.namespace().create(dir, name.as_bytes(), node)?;
+        let made = store.committed().create(dir, name.as_bytes(), node)?;
         store.sync_metadata()?;
-        Ok(made.0.ino)
+        Ok(made.ino)
     };
     let directory = NewNode {
         mode: S_IFDIR | 0o755,
@@ -82,7 +82,7 @@ fn live(dir: &Path) -> Result<(), Error> {
     let three = make(&store, ROOT, "three", &small_chunks())?;
     write(&store, three, 0, 30_000)?;
     write(&store, one, 4096, 5000)?;
-    let names = store.namespace();
+    let names = store.committed();
     names.rename(a, b"b", ROOT, b"c", RenameMode::NoReplace)?;
     store.sync_metadata()?;
     write(&store, three, 60_000, 10_000)?;
@@ -96,7 +96,7 @@ pub(crate) fn anywhere(case: &Case) -> Outcome {
     let (sound, harmed) = (case.work().join("sound"), case.work().join("harmed"));
     fs::create_dir_all(&sound)?;
     live(&sound).map_err(failed)?;
-    let places = classes(&sound)?.remove(&Class::Catalogue);
+    let places = classes(&sound)?.remove(&Class::Catalog);
     let kept = case.work().join("kept");
     copy_dir(&sound, &kept)?;
     let expected = tree(&sound)?;
@@ -131,11 +131,11 @@ pub(crate) fn anywhere(case: &Case) -> Outcome {
     note(format!(
         "{holes} holes; {told} times a file was said to be perhaps not what it was"
     ));
-    tally("holes in a catalogue", holes, holes, 0);
+    tally("holes in a catalog", holes, holes, 0);
     Ok(())
 }
 
-/// Returns how many files are not what they were, all of which the report names.
+/// Returns how many files are not what they were. The report must name all of them.
 fn hides_nothing(store: &Path, report: &FsckReport, expected: &Tree) -> Outcome<u64> {
     let check = fsck(store, &FsckOptions::default(), &mut |_, _| {}).map_err(failed)?;
     ensure!(check.problems.is_empty(), "left: {:?}", check.problems);

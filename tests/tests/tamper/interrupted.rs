@@ -1,7 +1,7 @@
-//! Repairs that end early: at every single step, by death, by a loss of power, and for want of space.
+//! Repairs that end early: at every single step, by a kill, a loss of power, or lack of space.
 //!
 //! Whatever step it was, nothing is lost by it: the store opens as it did before or says why not,
-//! and the same repair, done again, puts everything right.
+//! and the same repair, run again, repairs everything.
 
 use std::fs;
 use std::io;
@@ -36,11 +36,11 @@ pub(crate) fn repair(case: &Case) -> Outcome {
     let specimen = Specimen::new(&case.work().join("made"))?;
     let mut harmed = Harmed::new(case, &specimen)?;
     harmed.spoil(Class::PackFooter, 4)?;
-    harmed.spoil(Class::Catalogue, 300)?;
-    harmed.interrupt("directories and catalogue", REPAIR)?;
+    harmed.spoil(Class::Catalog, 300)?;
+    harmed.interrupt("directories and catalog", REPAIR)?;
     let mut harmed = Harmed::new(case, &specimen)?;
     fs::remove_dir_all(harmed.path.join("packs/catalog"))?;
-    harmed.interrupt("no catalogue", REPAIR)
+    harmed.interrupt("no catalog", REPAIR)
 }
 
 pub(crate) fn rebuild(case: &Case) -> Outcome {
@@ -159,7 +159,7 @@ impl<'a> Harmed<'a> {
             }
             _ => live,
         };
-        // Somebody may mount it before it is repaired again.
+        // The store may be mounted before it is repaired again.
         let mounted = self.work.join("mounted");
         fresh(&mounted)?;
         copy_dir(&found, &mounted)?;

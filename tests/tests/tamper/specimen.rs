@@ -6,23 +6,23 @@ use std::sync::Arc;
 
 use shale_backing::PosixBacking;
 use shale_backing::faults::copy_dir;
-use shale_store::index::engine::{Embedded, Options, Tuning};
-use shale_store::index::{self, Kv, Namespace, ROOT};
+use shale_index::engine::{Embedded, Options, Tuning};
+use shale_index::{Kv, Namespace, ROOT};
 use shale_store::{Block, ByteOrder, Effort, ElementKind, Error, Region, SettleOptions, Store};
 use shale_tests::{Failure, Outcome, Rng, ensure, small_chunks, store_options};
 
 /// Names and contents.
 pub(crate) type Contents = BTreeMap<String, Vec<u8>>;
 
-/// What became of a file.
+/// What a file turned into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Same,
-    /// It answers an error.
+    /// Reading it fails.
     Unreadable,
     /// Its name is gone.
     Missing,
-    /// It answers wrong bytes.
+    /// Reading it returns wrong bytes.
     Different,
 }
 
@@ -39,10 +39,10 @@ fn failed(what: &str) -> impl Fn(Error) -> Failure {
 }
 
 fn put(store: &Store, name: &str, data: &[u8]) -> Result<(), Error> {
-    let names = store.namespace();
+    let names = store.committed();
     let ino = match names.lookup(ROOT, name.as_bytes()) {
         Ok(inode) => inode.ino,
-        Err(_) => names.create(ROOT, name.as_bytes(), &small_chunks())?.0.ino,
+        Err(_) => names.create(ROOT, name.as_bytes(), &small_chunks())?.ino,
     };
     let file = store.file(ino)?;
     // Many commits, so that the map is folded.
@@ -74,7 +74,7 @@ fn session(dir: &Path, work: impl Fn(&Store) -> Result<(), Error>) -> Outcome {
 /// Lets the index write a snapshot, which it does for larger ones only.
 fn snapshot(dir: &Path) -> Outcome {
     let backing = Arc::new(PosixBacking::new(dir));
-    let wrong = |e: index::Error| Failure::new(format!("write a snapshot: {e}"));
+    let wrong = |e: shale_index::Error| Failure::new(format!("write a snapshot: {e}"));
     let options = Options {
         // Short segments, so that the commits before the snapshot are in none that stays.
         tuning: Tuning::TinyQuiet,
@@ -90,7 +90,7 @@ fn snapshot(dir: &Path) -> Outcome {
 
 /// Stores a file of 4 MiB as tiles.
 fn settle(store: &Store, name: &str) -> Result<(), Error> {
-    let inode = store.namespace().lookup(ROOT, name.as_bytes())?;
+    let inode = store.committed().lookup(ROOT, name.as_bytes())?;
     let file = store.file(inode.ino)?;
     let region = Region {
         offset: 0,
@@ -108,7 +108,7 @@ fn settle(store: &Store, name: &str) -> Result<(), Error> {
         workers: 1,
         effort: Effort::Dense,
         force: true,
-        anew: false,
+        rewrite: false,
         pace: &|_| true,
     };
     store.settle(&file, &[region], &options)?;
@@ -149,11 +149,11 @@ impl Specimen {
         })?;
         snapshot(now)?;
         session(now, |store| {
-            let inode = store.namespace().lookup(ROOT, b"changed")?;
+            let inode = store.committed().lookup(ROOT, b"changed")?;
             let file = store.file(inode.ino)?;
             store.truncate(&file, 0)?;
             store.close(file);
-            // The end of the session makes the catalogue whole: `snapshot` has gone past it.
+            // The end of the session makes the catalog whole: `snapshot` has gone past it.
             put(store, "changed", &contents["changed"])
         })?;
         let whole = read(now, contents)?;
@@ -185,7 +185,7 @@ impl Specimen {
 /// Names in the root directory of a store.
 pub(crate) fn names(store: &Path) -> Outcome<Vec<String>> {
     let store = Store::open(store, &store_options(16 << 20)).map_err(failed("open"))?;
-    let entries = store.namespace().readdir(ROOT, 0, usize::MAX);
+    let entries = store.committed().readdir(ROOT, 0, usize::MAX);
     let entries = entries.map_err(|e| Failure::new(format!("list: {e}")))?;
     Ok(entries
         .iter()
@@ -204,7 +204,7 @@ pub(crate) fn read(store: &Path, contents: &Contents) -> Outcome<Option<BTreeMap
     };
     let mut all = BTreeMap::new();
     for (name, expected) in contents {
-        let found = match store.namespace().lookup(ROOT, name.as_bytes()) {
+        let found = match store.committed().lookup(ROOT, name.as_bytes()) {
             Err(_) => Found::Missing,
             Ok(inode) => look(&store, inode.ino, expected),
         };
@@ -214,7 +214,7 @@ pub(crate) fn read(store: &Path, contents: &Contents) -> Outcome<Option<BTreeMap
     Ok(Some(all))
 }
 
-/// Reads chunk by chunk: what is damaged answers an error, what answers is right.
+/// Reads chunk by chunk: a damaged chunk is an error, any other has the right bytes.
 fn look(store: &Store, ino: u64, expected: &[u8]) -> Found {
     let Ok(file) = store.file(ino) else {
         return Found::Unreadable;

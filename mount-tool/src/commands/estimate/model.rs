@@ -1,24 +1,24 @@
-//! Throughput against storage of a given bandwidth.
+//! Throughput with storage of a given bandwidth.
 //!
-//! The model of interleaved compression for one machine: raw bytes C of which those that do not
-//! compress, P, are stored as they are; the rest becomes S - P bytes; the codec takes C / T, the
-//! storage moves a byte in 1 / B.
+//! The model of interleaved compression for one machine: of C raw bytes, P do not compress and are
+//! stored unchanged; the rest becomes S - P bytes; the codec takes C / T, and the storage moves a
+//! byte in 1 / B.
 //!
 //! ```text
 //! base          C/B
 //! one by one    C/T + S/B
 //! interleaved   max(C/T, P/B) + (S - P)/B
 //! ```
-//! Reading is the same the other way round, with the speed of decoding.
+//! Reading is the reverse, with the speed of decoding.
 
 use serde::Serialize;
 
-/// What the model needs to know.
+/// The parameters of the model.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Model {
     pub(super) raw: f64,
     pub(super) stored: f64,
-    /// Stored bytes that are stored as they are.
+    /// Bytes that are stored unchanged.
     pub(super) plain: f64,
     /// Raw bytes per second of all cores.
     pub(super) codec: f64,

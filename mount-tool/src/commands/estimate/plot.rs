@@ -1,4 +1,4 @@
-//! Throughputs as a picture: areas and words on a page, written in one of two formats.
+//! Throughputs as a plot: areas and words on a page, written as SVG or PNG.
 
 mod font;
 mod png;
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use super::model::Throughput;
 
-/// The page; all places are in its units.
+/// The page. All positions are in its units.
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 360.0;
 const LEFT: f64 = 60.0;
@@ -21,7 +21,7 @@ const WAYS: [&str; 3] = ["base", "one by one", "interleaved"];
 /// Red, green and blue.
 type Color = [u8; 3];
 
-/// A file to draw into, in the format that its name ends in.
+/// The file of a plot. The end of its name selects the format.
 #[derive(Clone, Debug)]
 pub(crate) struct Picture {
     pub(super) path: PathBuf,
@@ -35,7 +35,7 @@ enum Format {
 }
 
 impl Picture {
-    /// Takes a name, before anything else is done.
+    /// Checks the name, before anything else is done.
     pub(super) fn new(path: PathBuf) -> Result<Self, String> {
         let ending = path.extension().map(|ending| ending.to_ascii_lowercase());
         let format = match ending.as_ref().and_then(|ending| ending.to_str()) {
@@ -56,7 +56,7 @@ impl Picture {
     }
 }
 
-/// What is on the page; words are above areas.
+/// What is on the page. Words are drawn over areas.
 #[derive(Debug, Default)]
 struct Page {
     areas: Vec<Area>,
@@ -74,7 +74,7 @@ struct Area {
 
 #[derive(Debug)]
 struct Words {
-    /// Where they begin, or their middle, on the line that they stand on.
+    /// Their start, or their middle, on the baseline.
     x: f64,
     y: f64,
     centred: bool,

@@ -1,83 +1,82 @@
-//! Which bytes are encoded on trial, and what follows from them.
+//! Chooses the bytes that are encoded, and predicts the rest from them.
 //!
-//! Small directories are encoded as a whole. Otherwise large files give some of their chunks
-//! each, evenly spread from a random one on; of small files, whole ones are drawn with a chance
-//! that is proportional to their size, from a list ordered by kind and size, so that every kind
-//! has its share. What a file or chunk needs beside its bytes is in what it takes. Holes take
-//! nothing, and are not looked at. Files that cannot be read after all are taken out, and what
-//! they stood for is shared out among the others.
+//! Small directories are encoded completely. Otherwise each large file contributes some of its
+//! chunks, evenly spread from a random one. Small files are drawn whole, with a probability
+//! proportional to their size, from a list ordered by suffix and size, so that every kind has its
+//! share. The overhead of a file or chunk is part of its stored size. Holes take nothing and are
+//! not read. Files that turn out to be unreadable are removed, and their weight goes to the others.
 
 use std::collections::HashSet;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use shale_layout::{Layout, Options, ReadAt};
-use shale_store::trial::{self, Part, Trial, Tried};
+use shale_layout::{Layout, ParseOptions, ReadAt};
+use shale_store::estimate::{self, Estimator, Measured, Unit};
 
 use super::walk::{File, Found};
 use crate::deflated::{self, Deflated};
-use crate::failure::{Failure, exit};
-use crate::wait::Progress;
+use crate::output::failure::{Failure, exit};
+use crate::output::progress::Progress;
 
-/// As a mount cuts files unless it is told otherwise.
+/// The default chunk size of a mount.
 const CHUNK: u64 = 1 << 20;
-/// Files from this size on are sampled by chunk.
+/// Files of at least this size are sampled by chunk.
 const LARGE: u64 = 4 << 20;
-/// Raw bytes of a settled part that are encoded, about, and tiles of an array.
+/// About how many raw bytes of a settled part are encoded, and how many tiles of an array.
 const PART: u64 = 8 << 20;
 const TILES: usize = 16;
-/// Plain bytes of deflated variables of one file that are encoded, about.
+/// About how many plain bytes of the deflated variables of a file are encoded.
 const DEFLATED: u64 = 16 << 20;
-/// Whatever the sample says: machines and moments differ.
+/// The least error in percent: machines and moments differ.
 const LEAST_ERROR: f64 = 1.0;
 
-/// What everything would take in one form.
+/// The prediction for all files in one form.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Form {
     pub(super) stored: u64,
     pub(super) error_percent: f64,
-    /// Share of the stored bytes that are stored as they are.
+    /// Share of the stored bytes that are stored unchanged.
     pub(super) plain_share: f64,
     pub(super) sampled_raw: u64,
     pub(super) encode_seconds: f64,
     pub(super) decode_seconds: f64,
 }
 
-/// Both forms, and why they may be no better.
+/// Both forms, and the deflated data that limits them.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Prediction {
     pub(super) written: Form,
     pub(super) settled: Form,
-    /// What of it is deflated already.
+    /// What is already deflated.
     pub(super) deflated: Deflated,
 }
 
-/// A file that was drawn, what it stands for, and how much of it is encoded.
+/// A file of the sample, its weight, and how much of it is encoded.
 struct Draw<'a> {
     file: &'a File,
-    /// Bytes that its ratio is taken for.
+    /// How many bytes its ratio represents.
     weight: f64,
     /// Bytes of it to encode.
     bytes: u64,
 }
 
-/// Sums over all that was drawn.
+/// Sums over the sample.
 #[derive(Default)]
 struct Sum {
     stored: f64,
-    /// Bytes that this is known of.
+    /// How many bytes `stored` represents.
     weight: f64,
     variance: f64,
-    tried: Tried,
+    tried: Measured,
 }
 
-/// Predicts for all files that can be read; others are taken out of `found`.
+/// Predicts for all readable files. Removes the others from `found`.
 pub(super) fn predict(found: &mut Found, budget: u64, seed: u64) -> Result<Prediction, Failure> {
     let mut random = Random(seed);
     let draws = draw(found, budget, &mut random);
     let total: u64 = draws.iter().map(|draw| draw.bytes).sum();
     let mut progress = Progress::of("sampling");
-    let mut trial = Trial::default();
+    let mut trial = Estimator::default();
     let (mut written, mut settled) = (Sum::default(), Sum::default());
     let mut deflated = Deflated::default();
     let mut done = 0;
@@ -128,7 +127,7 @@ impl Sum {
         let all = data as f64 / self.weight.max(1.0);
         Form {
             stored: (self.stored * all).round() as u64,
-            // Two standard deviations hold 19 of 20 cases.
+            // Two standard deviations cover 19 of 20 cases.
             error_percent: (200.0 * self.variance.sqrt() / self.stored.max(1.0)).max(LEAST_ERROR),
             plain_share: tried.plain as f64 / tried.stored.max(1) as f64,
             sampled_raw: tried.raw,
@@ -138,16 +137,16 @@ impl Sum {
     }
 }
 
-/// Stored by raw bytes of some parts of a file.
+/// Stored / raw bytes of some parts of a file.
 #[derive(Clone, Default)]
 struct Ratios {
     each: Vec<(f64, f64)>,
-    tried: Tried,
+    tried: Measured,
 }
 
 impl Ratios {
-    /// Notes a part of which `weight` bytes are meant.
-    fn add(&mut self, tried: &Tried, weight: f64) {
+    /// Adds a part that represents `weight` bytes.
+    fn add(&mut self, tried: &Measured, weight: f64) {
         self.each
             .push((tried.stored as f64 / tried.raw.max(1) as f64, weight));
         self.tried.add(tried);
@@ -163,7 +162,7 @@ impl Ratios {
         if all > 0.0 { sum / all } else { 1.0 }
     }
 
-    /// Standard deviation of a part; a third of the mean where one part must tell.
+    /// Standard deviation of a part; a third of the mean if there is only one.
     fn deviation(&self) -> f64 {
         let mean = self.mean();
         if self.each.len() < 2 {
@@ -204,7 +203,7 @@ fn draw<'a>(found: &'a Found, budget: u64, random: &mut Random) -> Vec<Draw<'a>>
             bytes: share(file),
         }));
     } else {
-        // Too many to look into each.
+        // Too many to read from each.
         draws.extend(by_size(&large, budget / CHUNK, CHUNK, random));
     }
     small.sort_by_cached_key(|file| (file.path.extension().map(ToOwned::to_owned), file.data()));
@@ -223,8 +222,9 @@ fn draw<'a>(found: &'a Found, budget: u64, random: &mut Random) -> Vec<Draw<'a>>
     draws
 }
 
-/// Draws `count` files, the larger the likelier, evenly over the list; each stands for as many
-/// bytes as any other. A file may be drawn several times over, and is encoded once.
+/// Draws `count` files evenly from the list, with a probability proportional to their size. Each
+/// draw represents the same number of bytes. A file may be drawn several times, and is encoded
+/// once.
 fn by_size<'a>(files: &[&'a File], count: u64, most: u64, random: &mut Random) -> Vec<Draw<'a>> {
     let total: u64 = files.iter().map(|file| file.data()).sum();
     let step = total as f64 / count.max(1) as f64;
@@ -249,9 +249,9 @@ fn by_size<'a>(files: &[&'a File], count: u64, most: u64, random: &mut Random) -
     draws
 }
 
-/// What a file takes as it is written, and settled; what of it is deflated.
+/// The ratios of a file as written and settled, and its deflated data.
 fn try_file(
-    trial: &mut Trial,
+    trial: &mut Estimator,
     draw: &Draw<'_>,
     random: &mut Random,
 ) -> Result<(Ratios, Ratios, Deflated), shale_store::Error> {
@@ -269,13 +269,13 @@ fn try_file(
         },
     };
     let written = try_written(trial, &source, draw, random)?;
-    let layout = shale_layout::parse(&source, &Options::default());
+    let layout = shale_layout::parse(&source, &ParseOptions::default());
     let deflated = deflated::examine(&source, &layout, trial, draw.bytes.min(DEFLATED))?;
-    if draw.file.size < trial::SETTLE_MIN {
+    if draw.file.size < estimate::SETTLE_MIN {
         return Ok((written.clone(), written, deflated));
     }
     let settled = try_settled(trial, &source, &layout, draw, random)?;
-    let worth = written.mean() * trial::WORTH_PERCENT as f64 / 100.0;
+    let worth = written.mean() * estimate::WORTH_PERCENT as f64 / 100.0;
     let settled = if settled.mean() < worth {
         settled
     } else {
@@ -285,12 +285,12 @@ fn try_file(
 }
 
 fn try_written(
-    trial: &mut Trial,
+    trial: &mut Estimator,
     source: &Source,
     draw: &Draw<'_>,
     random: &mut Random,
 ) -> Result<Ratios, shale_store::Error> {
-    let advice = shale_fs::foresight::advice(source);
+    let advice = shale_fs::layout::advice(source);
     let chunks = source.chunks();
     let count = chunks.len() as u64;
     let wanted = if draw.bytes >= draw.file.data() {
@@ -313,14 +313,14 @@ fn try_written(
 }
 
 fn try_settled(
-    trial: &mut Trial,
+    trial: &mut Estimator,
     source: &Source,
     layout: &Layout,
     draw: &Draw<'_>,
     random: &mut Random,
 ) -> Result<Ratios, shale_store::Error> {
-    let parts = trial::parts(
-        &shale_fs::foresight::regions(layout),
+    let parts = estimate::units(
+        &shale_fs::layout::regions(layout),
         source.size,
         &source.parts,
     );
@@ -329,7 +329,7 @@ fn try_settled(
     let tiles = if whole { usize::MAX } else { TILES };
     let wanted = draw.bytes.div_ceil(PART).max(2);
     let mut ratios = Ratios::default();
-    // By bytes, so that large parts are met more often; each time stands for as many bytes.
+    // By bytes, so that large parts are drawn more often. Each draw represents the same number.
     let step = data as f64 / wanted as f64;
     let mut next = step * random.unit();
     let mut at = 0.0;
@@ -351,15 +351,15 @@ fn try_settled(
 }
 
 fn try_part(
-    trial: &mut Trial,
+    trial: &mut Estimator,
     source: &Source,
-    part: &Part,
+    part: &Unit,
     tiles: usize,
-) -> Result<Tried, shale_store::Error> {
+) -> Result<Measured, shale_store::Error> {
     trial.settle(part, tiles, |offset, buffer| source.exact(offset, buffer))
 }
 
-/// `wanted` of `count` numbers, evenly spread from a random one on.
+/// `wanted` of `count` numbers, evenly spread from a random one.
 fn spread(count: u64, wanted: u64, random: &mut Random) -> impl Iterator<Item = u64> {
     let step = count as f64 / wanted.max(1) as f64;
     let phase = random.unit();
@@ -373,12 +373,12 @@ fn spread(count: u64, wanted: u64, random: &mut Random) -> impl Iterator<Item = 
 struct Source {
     file: std::fs::File,
     size: u64,
-    /// Where it has data.
+    /// Its ranges with data.
     parts: Vec<(u64, u64)>,
 }
 
 impl Source {
-    /// Its data, cut as a mount cuts it.
+    /// Its data, in chunks as in a mount.
     fn chunks(&self) -> Vec<(u64, u64)> {
         let cut = |&(start, end): &(u64, u64)| {
             (start / CHUNK..end.div_ceil(CHUNK))
@@ -387,7 +387,7 @@ impl Source {
         self.parts.iter().flat_map(cut).collect()
     }
 
-    /// What has been cut off meanwhile reads as zeros.
+    /// A file that was truncated meanwhile reads as zeros.
     fn exact(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         let mut done = 0;
         while done < buffer.len() {
@@ -427,7 +427,7 @@ impl ReadAt for Source {
 struct Random(u64);
 
 impl Random {
-    /// From 0 up to but not 1.
+    /// From 0 up to, but not including, 1.
     fn unit(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut value = self.0;

@@ -1,4 +1,4 @@
-//! What there is below a directory.
+//! Lists the files below a directory.
 
 use std::collections::HashSet;
 use std::os::unix::fs::MetadataExt;
@@ -9,25 +9,25 @@ use rustix::fs::{SeekFrom, seek};
 use rustix::io::Errno;
 use serde::Serialize;
 
-use crate::attributes::unreadable;
-use crate::failure::{Failure, exit};
-use crate::report::{self, counted};
-use crate::wait::Waiting;
+use crate::control::unreadable;
+use crate::output::failure::{Failure, exit};
+use crate::output::progress::Spinner;
+use crate::output::report::{self, counted};
 
-/// Smaller holes are taken for zeros.
+/// Smaller holes count as zeros.
 const HOLE: u64 = 1 << 20;
 
-/// A regular file with something in it.
+/// A regular file that is not empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct File {
     pub(super) path: PathBuf,
     pub(super) size: u64,
-    /// Where there is something in it, of a file with holes.
+    /// The ranges with data of a file with holes.
     pub(super) parts: Option<Vec<(u64, u64)>>,
 }
 
 impl File {
-    /// Bytes that are no holes.
+    /// Bytes that are not holes.
     pub(super) fn data(&self) -> u64 {
         match &self.parts {
             Some(parts) => parts.iter().map(|(start, end)| end - start).sum(),
@@ -36,7 +36,7 @@ impl File {
     }
 }
 
-/// All files, and what was not looked at.
+/// All files, and what was skipped.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) files: Vec<File>,
@@ -44,7 +44,7 @@ pub(super) struct Found {
     pub(super) skipped: Skipped,
 }
 
-/// What was left out.
+/// What was skipped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Skipped {
     pub(super) links: u64,
@@ -54,12 +54,12 @@ pub(super) struct Skipped {
 }
 
 impl Found {
-    /// Bytes of all files that are no holes.
+    /// Bytes of all files that are not holes.
     pub(super) fn data(&self) -> u64 {
         self.files.iter().map(File::data).sum()
     }
 
-    /// Takes files out again that turned out to be unreadable.
+    /// Removes files that turned out to be unreadable.
     pub(super) fn leave_out(&mut self, paths: &HashSet<PathBuf>) {
         let before = self.files.len();
         self.files.retain(|file| !paths.contains(&file.path));
@@ -96,9 +96,9 @@ impl Skipped {
     }
 }
 
-/// Lists files; a file with several names counts once, symbolic links are not followed.
+/// Lists files. A file with several names counts once. Symbolic links are not followed.
 pub(super) fn walk(top: &Path, one_file_system: bool) -> Result<Found, Failure> {
-    let _waiting = Waiting::for_(format!("listing {}", report::name(top)));
+    let _spinner = Spinner::new(format!("listing {}", report::name(top)));
     let metadata = std::fs::metadata(top).map_err(|e| unreadable(top, &e))?;
     let device = metadata.dev();
     let mut found = Found::default();
@@ -112,12 +112,12 @@ pub(super) fn walk(top: &Path, one_file_system: bool) -> Result<Found, Failure> 
         return Err(Failure::new(
             exit::NO_INPUT,
             format_args!(
-                "{} is neither a directory nor a file; name one",
+                "{} is neither a directory nor a file; give one of these",
                 top.display()
             ),
         ));
     }
-    // The top must be readable; below, what is not is counted.
+    // The top must be readable. Unreadable entries below it are counted.
     let entries = std::fs::read_dir(top).map_err(|e| unreadable(top, &e))?;
     let mut waiting = vec![entries];
     while let Some(entries) = waiting.last_mut() {
@@ -145,7 +145,7 @@ pub(super) fn walk(top: &Path, one_file_system: bool) -> Result<Found, Failure> 
             found.skipped.special += 1;
         }
     }
-    // The order of a directory is no order; the same sample needs the same.
+    // The order of directory entries is arbitrary, and a seed must give the same sample.
     found.files.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(found)
 }
@@ -156,7 +156,7 @@ impl Found {
         if twice || metadata.len() == 0 {
             return;
         }
-        // Few files are drawn, so that it would not be noticed of the others.
+        // Checked here because only the drawn files are opened.
         if eaccess(&path, AccessFlags::R_OK).is_err() {
             self.skipped.unreadable += 1;
         } else {

@@ -10,12 +10,12 @@ pub(super) enum Bars {
     None,
     /// In eighths of a cell.
     Blocks,
-    /// For terminals that know only ASCII.
+    /// For terminals with ASCII only.
     Plain,
 }
 
 impl Bars {
-    /// As this terminal can show them.
+    /// Bars that this terminal can show.
     pub(super) fn wanted(wanted: bool) -> Self {
         if !wanted {
             return Self::None;
@@ -33,7 +33,7 @@ impl Bars {
         }
     }
 
-    /// The bar for `part` of `whole`; something that is not nothing is seen.
+    /// The bar for `part` of `whole`. It is visible unless the part is 0.
     pub(super) fn draw(self, part: Option<u64>, whole: u64) -> String {
         let Some(part) = part.filter(|&part| part > 0 && whole > 0) else {
             return String::new();

@@ -1,30 +1,30 @@
-//! A store that is not mounted, as its mount would show it.
+//! The figures of a store that is not mounted, as its mount would show them.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use shale_fs::state;
-use shale_store::index::ROOT;
-use shale_store::index::schema::Inode;
-use shale_store::{Error, Reader};
+use shale_fs::reports::state;
+use shale_index::ROOT;
+use shale_index::schema::Inode;
+use shale_store::{Error, OfflineStore};
 
-use super::{Entry, Figures};
-use crate::failure::{Failure, exit};
-use crate::report;
+use super::figures::{Entry, Figures};
+use crate::output::failure::{Failure, exit};
+use crate::output::report;
 
-/// Everything in a store, nothing of which is changed.
+/// The figures of a store. Changes nothing.
 pub(super) fn examine(store: &Path, summary: bool) -> Result<Entry, Failure> {
     let failed = |error: Error| {
         Failure::new(
             exit::IO,
             format_args!(
-                "cannot read the index of {0}: {error}; 'shale fsck {0}' lists all that is damaged",
+                "cannot read the index of {0}: {error}; 'shale fsck {0}' lists everything that is damaged",
                 store.display()
             ),
         )
     };
-    let reader = Reader::open(store).map_err(|error| Failure::opening(store, error))?;
+    let reader = OfflineStore::open(store).map_err(|error| Failure::opening(store, error))?;
     let mut children = Vec::new();
     if !summary {
         for found in reader.entries(ROOT).map_err(failed)? {
@@ -41,7 +41,7 @@ pub(super) fn examine(store: &Path, summary: bool) -> Result<Entry, Failure> {
     })
 }
 
-fn entry(reader: &Reader, inode: &Inode, name: &OsStr) -> Result<Entry, Error> {
+fn entry(reader: &OfflineStore, inode: &Inode, name: &OsStr) -> Result<Entry, Error> {
     let has_figures = inode.is_file() || inode.is_dir();
     let figures = if has_figures {
         Some(Figures::from(&reader.taken(inode)?))

@@ -1,25 +1,27 @@
-//! `shale stat --vars`: what each variable of a file takes.
+//! `shale stat --vars`: how much space each variable of a file takes.
 
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use serde::{Serialize, Serializer};
-use shale_store::trial::Trial;
+use shale_store::estimate::Estimator;
 
+use super::StatArgs;
 use super::bars::Bars;
-use super::{Figures, StatArgs};
-use crate::attributes::{Taken, ask_now, check_place, stranger, unreadable};
+use super::figures::Figures;
+use crate::control::{PathUsage, ask_now, check_place, stranger, unreadable};
 use crate::deflated;
-use crate::failure::{Failure, exit};
-use crate::report::{self, Align, Keep, Table, printable};
-use crate::size;
-use crate::wait::Waiting;
+use crate::output::failure::{Failure, exit};
+use crate::output::progress::Spinner;
+use crate::output::report::{self, printable};
+use crate::output::size;
+use crate::output::table::{Align, Keep, Table, terminal_width};
 
-/// How long others may have their reports made first.
+/// How long to wait for the reports of other users.
 const PATIENCE: Duration = Duration::from_secs(30);
 const PAUSE: Duration = Duration::from_millis(50);
-/// Plain bytes of deflated variables that are tried out, about.
+/// About how many plain bytes of deflated variables are encoded.
 const DEFLATED: u64 = 32 << 20;
 /// How often a file may change while its report is read.
 const CHANGES: usize = 4;
@@ -34,7 +36,7 @@ struct Variable {
     raw: u64,
     stored: u64,
     ratio: Option<f64>,
-    /// How some of its frames are made, each with its coders.
+    /// How some of its frames are encoded, each with its coders.
     transforms: Vec<String>,
 }
 
@@ -57,7 +59,7 @@ struct File {
     variables: Vec<Variable>,
     /// Bytes in no variable: headers, indexes, padding.
     rest: Rest,
-    /// What of it NetCDF-4 or HDF5 has deflated already.
+    /// What NetCDF-4 or HDF5 has already deflated.
     deflated: Option<deflated::Report>,
 }
 
@@ -74,7 +76,7 @@ impl Rest {
     }
 }
 
-/// All files, for machines.
+/// All files, as JSON.
 #[derive(Debug, Serialize)]
 struct Report<'a> {
     entries: &'a [File],
@@ -97,7 +99,7 @@ pub(super) fn run(args: &StatArgs, bars: Bars) -> Result<ExitCode, Failure> {
         let entries = &files;
         report::print_json("stat", &Report { entries, total })?;
     } else {
-        let width = report::terminal_width();
+        let width = terminal_width();
         let tables: Vec<String> = files.iter().map(|file| render(file, bars, width)).collect();
         report::print(&tables.join("\n"))?;
     }
@@ -106,7 +108,7 @@ pub(super) fn run(args: &StatArgs, bars: Bars) -> Result<ExitCode, Failure> {
 
 /// The table of one file, without bars.
 pub(crate) fn table(path: &Path) -> Result<String, Failure> {
-    let width = report::terminal_width();
+    let width = terminal_width();
     Ok(render(&examine(path)?, Bars::None, width))
 }
 
@@ -116,12 +118,12 @@ fn examine(path: &Path) -> Result<File, Failure> {
     if !metadata.is_file() {
         return Err(Failure::new(
             exit::USAGE,
-            format_args!("{} is not a file; --vars needs files", path.display()),
+            format_args!("{} is not a file; give files with --vars", path.display()),
         ));
     }
-    let _waiting = Waiting::for_(format!("looking into {}", report::name(path)));
-    // What is not stored takes nothing yet, and ratios would make no sense.
-    Taken::once_stored(path)?;
+    let _spinner = Spinner::new(format!("looking into {}", report::name(path)));
+    // Unwritten data takes no space yet, so ratios would be wrong.
+    PathUsage::once_stored(path)?;
     for _ in 0..CHANGES {
         if let Some(mut file) = read(path)? {
             file.deflated = deflated_in(path);
@@ -131,17 +133,17 @@ fn examine(path: &Path) -> Result<File, Failure> {
     Err(Failure::new(
         exit::BUSY,
         format_args!(
-            "{} changes all the time; try again when nothing writes to it",
+            "{} keeps changing; try again when no program writes to it",
             path.display()
         ),
     ))
 }
 
-/// What of a file is deflated; nothing where it cannot be read, which is not asked here.
+/// What of a file is deflated; none if it cannot be read.
 fn deflated_in(path: &Path) -> Option<deflated::Report> {
     let file = std::fs::File::open(path).ok()?;
-    let layout = shale_layout::parse(&file, &shale_layout::Options::default());
-    let found = deflated::examine(&file, &layout, &mut Trial::default(), DEFLATED);
+    let layout = shale_layout::parse(&file, &shale_layout::ParseOptions::default());
+    let found = deflated::examine(&file, &layout, &mut Estimator::default(), DEFLATED);
     found.ok()?.report()
 }
 
@@ -160,8 +162,8 @@ fn read(path: &Path) -> Result<Option<File>, Failure> {
             Failure::new(
                 exit::SOFTWARE,
                 format_args!(
-                    "{}: the report about variables cannot be read; is the daemon of another \
-                     version than this command?",
+                    "{}: the daemon reports variables in a form that this version of shale does not \
+                     know; unmount and mount again",
                     path.display()
                 ),
             )
@@ -182,7 +184,7 @@ fn read(path: &Path) -> Result<Option<File>, Failure> {
     Ok(Some(file))
 }
 
-/// One report is made at a time; others are asked to come again.
+/// The daemon makes one report at a time and answers EAGAIN to other requests.
 fn page(path: &Path, from: usize) -> Result<String, Failure> {
     let name = if from == 0 {
         "vars".to_owned()
@@ -207,7 +209,7 @@ struct Head {
     next: Option<usize>,
 }
 
-/// Adds what a page says to a file.
+/// Adds the variables of a page to a file.
 fn parse(page: &str, file: &mut File) -> Option<Head> {
     let (head, lines) = page.split_once('\n').unwrap_or((page, ""));
     let value = |name: &str| {

@@ -1,32 +1,61 @@
-//! From two samples to what happens per second.
+//! Rates between two samples.
 
 use serde::Serialize;
-use shale_fs::live::{Live, Traffic};
+use shale_fs::stats::{MountStats, Traffic};
 
-/// What happened between two samples. Bytes and counts are per second.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(super) struct Rates {
-    /// Seconds between the samples.
-    pub(super) seconds: f64,
-    pub(super) written: f64,
-    pub(super) read: f64,
-    pub(super) appended: f64,
-    pub(super) pack_read: f64,
-    pub(super) operations: f64,
-    pub(super) errors: f64,
-    pub(super) waits: f64,
-    pub(super) commits: f64,
-    pub(super) journal_syncs: f64,
-    /// Raw bytes settled.
-    pub(super) settled: f64,
-    /// Raw by stored bytes of what was encoded as it was written.
-    pub(super) ratio: Option<f64>,
-    /// Share of look-ups that the cache answered.
-    pub(super) hits: Option<f64>,
-    /// Seconds that an operation took, on average.
-    pub(super) latency: Option<f64>,
-    /// What programs did with files, the busiest first.
-    pub(super) files: Vec<FileRates>,
+/// Declares [`Rates`]: first counters, of which the increase per second is shown, then what is
+/// computed from several numbers.
+macro_rules! rates {
+    (
+        counters { $($(#[$counter_meta:meta])* $counter:ident = $count:expr;)* }
+        computed { $($(#[$meta:meta])* $field:ident: $type:ty,)* }
+    ) => {
+        /// What happened between two samples. Bytes and counts are per second.
+        #[derive(Clone, Debug, Default, PartialEq, Serialize)]
+        pub(super) struct Rates {
+            /// Seconds between the samples.
+            pub(super) seconds: f64,
+            $($(#[$counter_meta])* pub(super) $counter: f64,)*
+            $($(#[$meta])* pub(super) $field: $type,)*
+        }
+
+        impl Rates {
+            /// The counters, with nothing for what is computed.
+            fn of_counters(before: &MountStats, after: &MountStats, seconds: f64) -> Self {
+                Self {
+                    seconds,
+                    $($counter: grown(before, after, $count) / seconds,)*
+                    ..Self::default()
+                }
+            }
+        }
+    };
+}
+
+rates! {
+    counters {
+        written = |stats| stats.written;
+        read = |stats| stats.read;
+        appended = |stats| stats.appended;
+        pack_read = |stats| stats.pack_read;
+        operations = operations;
+        errors = |stats| stats.errors.iter().map(|error| error.count).sum();
+        waits = |stats| stats.waits;
+        commits = |stats| stats.commits;
+        journal_syncs = |stats| stats.journal_syncs;
+        /// Raw bytes settled.
+        settled = |stats| stats.settle.raw;
+    }
+    computed {
+        /// Raw by stored bytes of what was encoded as it was written.
+        ratio: Option<f64>,
+        /// Share of look-ups that the cache answered.
+        hits: Option<f64>,
+        /// Seconds that an operation took, on average.
+        latency: Option<f64>,
+        /// What programs did with files, the busiest first.
+        files: Vec<FileRates>,
+    }
 }
 
 /// Bytes per second of one file.
@@ -37,41 +66,42 @@ pub(super) struct FileRates {
     pub(super) written: f64,
 }
 
+/// How far a counter has come; 0 when the mount was replaced by another one.
+fn grown(before: &MountStats, after: &MountStats, count: fn(&MountStats) -> u64) -> f64 {
+    count(after).saturating_sub(count(before)) as f64
+}
+
+fn operations(stats: &MountStats) -> u64 {
+    stats
+        .operations
+        .iter()
+        .map(|operation| operation.count)
+        .sum()
+}
+
 impl Rates {
-    pub(super) fn between(before: &Live, after: &Live) -> Self {
-        // By the clock of the daemon; another mount in the same place has begun anew.
+    pub(super) fn between(before: &MountStats, after: &MountStats) -> Self {
+        // By the clock of the daemon. It starts over when another mount takes the place.
         let seconds = (after.uptime - before.uptime).max(1e-3);
-        let grown = |pick: fn(&Live) -> u64| pick(after).saturating_sub(pick(before)) as f64;
-        let rate = |pick: fn(&Live) -> u64| grown(pick) / seconds;
+        let grown = |count| grown(before, after, count);
         let share = |part: f64, whole: f64| (whole > 0.0).then(|| part / whole);
-        let count = |live: &Live| live.operations.iter().map(|op| op.count).sum::<u64>();
-        let time = |live: &Live| live.operations.iter().map(|op| op.seconds).sum::<f64>();
-        let hits = grown(|live| live.cache_hits);
-        let operations = count(after).saturating_sub(count(before)) as f64;
+        let time = |stats: &MountStats| stats.operations.iter().map(|op| op.seconds).sum::<f64>();
+        let hits = grown(|stats| stats.cache_hits);
+        let (raw, stored) = (
+            grown(|stats| stats.encoded.raw),
+            grown(|stats| stats.encoded.stored),
+        );
         Self {
-            seconds,
-            written: rate(|live| live.written),
-            read: rate(|live| live.read),
-            appended: rate(|live| live.appended),
-            pack_read: rate(|live| live.pack_read),
-            operations: operations / seconds,
-            errors: rate(|live| live.errors.iter().map(|error| error.count).sum()),
-            waits: rate(|live| live.waits),
-            commits: rate(|live| live.commits),
-            journal_syncs: rate(|live| live.journal_syncs),
-            settled: rate(|live| live.settle.raw),
-            ratio: share(
-                grown(|live| live.encoded.raw),
-                grown(|live| live.encoded.stored),
-            ),
-            hits: share(hits, hits + grown(|live| live.cache_misses)),
-            latency: share((time(after) - time(before)).max(0.0), operations),
+            ratio: share(raw, stored),
+            hits: share(hits, hits + grown(|stats| stats.cache_misses)),
+            latency: share((time(after) - time(before)).max(0.0), grown(operations)),
             files: Self::of_files(before, after, seconds),
+            ..Self::of_counters(before, after, seconds)
         }
     }
 
-    /// In the same time as everything else, so that the files add up to the whole.
-    fn of_files(before: &Live, after: &Live, seconds: f64) -> Vec<FileRates> {
+    /// Over the same time as the totals, so that the files add up to them.
+    fn of_files(before: &MountStats, after: &MountStats, seconds: f64) -> Vec<FileRates> {
         let mut files: Vec<FileRates> = Vec::new();
         for file in &after.busiest {
             let now = file.traffic;
@@ -79,7 +109,7 @@ impl Rates {
             let then = match then {
                 _ if now.age < seconds => Traffic::default(),
                 Some(then) => *then,
-                // It was not among those that were followed; next time it is.
+                // The first sample did not follow it. The next one does.
                 None => continue,
             };
             let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
@@ -105,7 +135,7 @@ impl FileRates {
 
 #[cfg(test)]
 mod tests {
-    use shale_fs::live::BusyFile;
+    use shale_fs::stats::BusyFile;
 
     use super::*;
 
@@ -117,16 +147,16 @@ mod tests {
             written,
             age,
         };
-        let before = Live {
+        let before = MountStats {
             uptime: 10.0,
             traffic: vec![traffic(1, 1000, 9.0), traffic(2, 500, 9.0)],
-            ..Live::default()
+            ..MountStats::default()
         };
         let busy = |name: &str, traffic| BusyFile {
             path: name.to_owned(),
             traffic,
         };
-        let after = Live {
+        let after = MountStats {
             uptime: 12.0,
             busiest: vec![
                 busy("old", traffic(1, 1200, 11.0)),
@@ -134,7 +164,7 @@ mod tests {
                 busy("new", traffic(3, 4000, 1.0)),
                 busy("out of sight", traffic(4, 4000, 11.0)),
             ],
-            ..Live::default()
+            ..MountStats::default()
         };
         let rates = Rates::between(&before, &after);
         let files: Vec<(&str, f64)> = rates
@@ -147,18 +177,18 @@ mod tests {
 
     #[test]
     fn counters_become_rates() {
-        let before = Live {
+        let before = MountStats {
             uptime: 10.0,
             written: 100,
             cache_hits: 10,
-            ..Live::default()
+            ..MountStats::default()
         };
-        let mut after = Live {
+        let mut after = MountStats {
             uptime: 12.0,
             written: 1100,
             cache_hits: 13,
             cache_misses: 1,
-            ..Live::default()
+            ..MountStats::default()
         };
         after.encoded.raw = 600;
         after.encoded.stored = 200;

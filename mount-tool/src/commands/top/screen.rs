@@ -1,4 +1,4 @@
-//! The picture: made for 80 columns and 24 lines, more of the lists where there is more room.
+//! The screen: made for 80 columns and 24 lines, with longer lists on larger terminals.
 
 use std::path::Path;
 
@@ -7,36 +7,37 @@ use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 use ratatui::symbols;
 use ratatui::widgets::{RenderDirection, Sparkline, Widget};
-use shale_fs::live::Live;
+use shale_fs::stats::MountStats;
 
 use super::rates::Rates;
-use crate::report::{self, Keep, counted, printable};
-use crate::size;
+use crate::output::report::{self, counted, printable};
+use crate::output::size;
+use crate::output::table::Keep;
 
 /// What `--once` prints.
 const USUAL: Rect = Rect::new(0, 0, 80, 24);
-/// Smaller terminals get a word instead.
+/// The least size. Smaller terminals get one line instead.
 const LEAST: (u16, u16) = (60, 16);
 /// Lines above the lists.
 const HEAD: u16 = 12;
-/// Where figures begin, and the columns of the history.
+/// The column of the figures, and that of the history.
 const INDENT: u16 = 9;
 const HISTORY_AT: u16 = 36;
 
 /// What is drawn.
-pub(super) struct View<'a> {
+pub(super) struct Dashboard<'a> {
     pub(super) mountpoint: &'a Path,
-    pub(super) live: &'a Live,
+    pub(super) live: &'a MountStats,
     pub(super) rates: &'a Rates,
-    /// Bytes written and read per second, the newest first; none of a single sample, which
-    /// cannot be quitted either.
+    /// Bytes written and read per second, the newest first; none for a single sample, which has no
+    /// keys either.
     pub(super) history: Option<&'a [(u64, u64)]>,
 }
 
-/// The picture as lines of text.
-pub(super) fn text(view: &View<'_>) -> String {
+/// The screen as lines of text.
+pub(super) fn text(dashboard: &Dashboard<'_>) -> String {
     let mut buffer = Buffer::empty(USUAL);
-    draw(view, USUAL, &mut buffer);
+    draw(dashboard, USUAL, &mut buffer);
     let mut text = String::new();
     for y in 0..USUAL.height {
         let line: String = (0..USUAL.width)
@@ -52,29 +53,29 @@ pub(super) fn text(view: &View<'_>) -> String {
 }
 
 /// Draws into a part of the screen.
-pub(super) fn draw(view: &View<'_>, area: Rect, buffer: &mut Buffer) {
+pub(super) fn draw(dashboard: &Dashboard<'_>, area: Rect, buffer: &mut Buffer) {
     if area.width < LEAST.0 || area.height < LEAST.1 {
         let (columns, lines) = LEAST;
         let text = format!("needs {columns}x{lines}; q quits");
         buffer.set_stringn(area.x, area.y, text, area.width.into(), Style::new());
         return;
     }
-    head(view, area, buffer);
-    figures(view, area, buffer);
-    lists(view, area, buffer);
+    head(dashboard, area, buffer);
+    figures(dashboard, area, buffer);
+    lists(dashboard, area, buffer);
 }
 
 fn bold() -> Style {
     Style::new().add_modifier(Modifier::BOLD)
 }
 
-fn head(view: &View<'_>, area: Rect, buffer: &mut Buffer) {
-    let mut right = format!("up {}", duration(view.live.uptime));
-    if view.history.is_some() {
+fn head(dashboard: &Dashboard<'_>, area: Rect, buffer: &mut Buffer) {
+    let mut right = format!("up {}", duration(dashboard.live.uptime));
+    if dashboard.history.is_some() {
         right.push_str("  q quits");
     }
     let room = usize::from(area.width) - right.len() - 10;
-    let name = printable(&report::name(view.mountpoint));
+    let name = printable(&report::name(dashboard.mountpoint));
     let left = format!("ShaleFS {}", end_of(&name, room));
     let style = bold().add_modifier(Modifier::REVERSED);
     buffer.set_style(Rect { height: 1, ..area }, style);
@@ -83,8 +84,8 @@ fn head(view: &View<'_>, area: Rect, buffer: &mut Buffer) {
     buffer.set_string(at, area.y, right, style);
 }
 
-fn figures(view: &View<'_>, area: Rect, buffer: &mut Buffer) {
-    let (live, rates) = (view.live, view.rates);
+fn figures(dashboard: &Dashboard<'_>, area: Rect, buffer: &mut Buffer) {
+    let (live, rates) = (dashboard.live, dashboard.rates);
     let rate = |bytes: f64| format!("{}/s", size::human(bytes as u64));
     let free = 100 * live.device_free / live.device_total.max(1);
     let ratio = rates
@@ -161,7 +162,7 @@ fn figures(view: &View<'_>, area: Rect, buffer: &mut Buffer) {
                 "{}; garbage {}, given back {}",
                 if live.gc.running { "running" } else { "idle" },
                 size::human(live.gc.garbage),
-                // What was moved for that is somewhere else now.
+                // Moved bytes still take space elsewhere.
                 size::human(live.gc.freed.saturating_sub(live.gc.moved))
             ),
         ),
@@ -181,7 +182,7 @@ fn figures(view: &View<'_>, area: Rect, buffer: &mut Buffer) {
     }
     let width = area.width - HISTORY_AT - 1;
     for (line, pick) in [(1, 0), (2, 1)] {
-        let data: Vec<u64> = view
+        let data: Vec<u64> = dashboard
             .history
             .unwrap_or_default()
             .iter()
@@ -199,12 +200,12 @@ fn figures(view: &View<'_>, area: Rect, buffer: &mut Buffer) {
     }
 }
 
-fn lists(view: &View<'_>, area: Rect, buffer: &mut Buffer) {
+fn lists(dashboard: &Dashboard<'_>, area: Rect, buffer: &mut Buffer) {
     let room = area.height - HEAD;
     let slow_rows = (room / 2).saturating_sub(2);
     let busy_rows = room - slow_rows - 3;
     let path_room = usize::from(area.width) - 26;
-    let slow = view.live.slowest.iter().map(|slow| {
+    let slow = dashboard.live.slowest.iter().map(|slow| {
         format!(
             "{:>10}  {:<11}  {}",
             duration(slow.seconds),
@@ -224,7 +225,7 @@ fn lists(view: &View<'_>, area: Rect, buffer: &mut Buffer) {
         },
         buffer,
     );
-    let busy = view.rates.files.iter().map(|busy| {
+    let busy = dashboard.rates.files.iter().map(|busy| {
         format!(
             "{:>10}  {:>10}   {}",
             size::human(busy.read as u64),
@@ -246,7 +247,7 @@ fn lists(view: &View<'_>, area: Rect, buffer: &mut Buffer) {
     );
 }
 
-/// A title and as many lines as there is room for below it.
+/// A title and as many lines as fit below it.
 fn list(title: &str, lines: impl Iterator<Item = String>, area: Rect, buffer: &mut Buffer) {
     let width = area.width.into();
     buffer.set_stringn(area.x, area.y, title, width, bold());
@@ -255,7 +256,7 @@ fn list(title: &str, lines: impl Iterator<Item = String>, area: Rect, buffer: &m
     }
 }
 
-/// Twenty cells, filled as far as they are used.
+/// A bar of twenty cells.
 fn bar(used: u64, limit: u64) -> String {
     const CELLS: u64 = 20;
     let full = (u128::from(used) * u128::from(CELLS) / u128::from(limit.max(1))) as u64;
@@ -267,7 +268,7 @@ fn bar(used: u64, limit: u64) -> String {
     )
 }
 
-/// The end of a path, which tells more than its beginning.
+/// The end of a path, which says more than its beginning.
 fn end_of(path: &str, room: usize) -> String {
     Keep::End.cut(path, room)
 }
@@ -292,14 +293,14 @@ fn duration(seconds: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use shale_fs::live::Slow;
+    use shale_fs::stats::SlowOperation;
 
     use super::super::rates::FileRates;
     use super::*;
 
-    fn busy() -> (Live, Rates) {
+    fn busy() -> (MountStats, Rates) {
         let long = "a/rather/long/path/".repeat(10) + "history.nc";
-        let mut live = Live {
+        let mut live = MountStats {
             uptime: 7503.0,
             raw: 123 << 40,
             stored: 99 << 39,
@@ -314,7 +315,7 @@ mod tests {
             encode_queue: 1234,
             decode_queue: 1234,
             dirty_files: 12_345,
-            ..Live::default()
+            ..MountStats::default()
         };
         live.settle.current = Some(long.clone());
         live.settle.queue = 999;
@@ -322,11 +323,11 @@ mod tests {
         live.gc.freed = 2046 << 30;
         live.gc.moved = 1023 << 30;
         for number in 0..16 {
-            live.slowest.push(Slow {
+            live.slowest.push(SlowOperation {
                 operation: "copy_file_range".to_owned(),
                 seconds: 1.5 + f64::from(number),
                 path: long.clone(),
-                ..Slow::default()
+                ..SlowOperation::default()
             });
         }
         let files = (0..16).map(|number| FileRates {
@@ -356,7 +357,7 @@ mod tests {
 
     fn picture(width: u16, height: u16) -> Vec<String> {
         let (live, rates) = busy();
-        let view = View {
+        let dashboard = Dashboard {
             mountpoint: Path::new("/mnt/data"),
             live: &live,
             rates: &rates,
@@ -364,7 +365,7 @@ mod tests {
         };
         let area = Rect::new(0, 0, width, height);
         let mut buffer = Buffer::empty(area);
-        draw(&view, area, &mut buffer);
+        draw(&dashboard, area, &mut buffer);
         (0..height)
             .map(|y| {
                 let cells = (0..width).filter_map(|x| buffer.cell((x, y)));
@@ -415,13 +416,13 @@ mod tests {
     #[test]
     fn one_sample_is_plain_text() {
         let (live, rates) = busy();
-        let view = View {
+        let dashboard = Dashboard {
             mountpoint: Path::new("/mnt/data"),
             live: &live,
             rates: &rates,
             history: None,
         };
-        let text = text(&view);
+        let text = text(&dashboard);
         assert!(!text.contains("quits"), "{text}");
         assert!(text.starts_with("ShaleFS /mnt/data"), "{text}");
         assert!(!text.contains('\u{1b}'));

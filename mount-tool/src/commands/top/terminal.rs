@@ -1,4 +1,4 @@
-//! The loop: samples, keys, signals. Whatever ends it, the terminal is as it was before.
+//! The loop of samples, keys and signals. It restores the terminal however it ends.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,63 +9,63 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, Signal};
+use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use shale_fs::live::Live;
+use shale_fs::stats::MountStats;
 
 use super::rates::Rates;
-use super::sample;
-use super::screen::{self, View};
-use crate::failure::{Failure, exit, reason};
+use super::screen::{self, Dashboard};
+use crate::control::sample;
+use crate::output::failure::{Failure, exit, reason};
 
 /// How long a signal may go unnoticed.
 const LOOK: Duration = Duration::from_millis(100);
-/// How long it may take to end after a signal.
+/// How long the loop may take to end after a signal.
 const GRACE: Duration = Duration::from_secs(2);
-/// Samples that are kept for the history: as wide as a screen can be.
+/// Samples kept for the history: as many as the widest screen shows.
 const HISTORY: usize = 512;
 
-/// What somebody wants who presses a key.
+/// What a key asks for.
 #[derive(Debug, PartialEq, Eq)]
-enum Wish {
+enum KeyAction {
     Quit,
     Interrupt,
 }
 
-/// Puts the terminal back, also when something panics on the way.
+/// Restores the terminal, even after a panic.
 struct Restore;
 
 impl Drop for Restore {
     fn drop(&mut self) {
-        // One that has gone need not be put back.
+        // A terminal that is gone need not be restored.
         let _ = ratatui::try_restore();
     }
 }
 
-pub(super) fn run(path: &Path, interval: Duration, first: Live) -> Result<ExitCode, Failure> {
+pub(super) fn run(path: &Path, interval: Duration, first: MountStats) -> Result<ExitCode, Failure> {
     let failed = |e: io::Error| {
         Failure::new(
             exit::IO,
-            format_args!("cannot use the terminal: {}", reason(&e)),
+            format_args!("cannot use the terminal: {}; use --once", reason(&e)),
         )
     };
     let ended = watch_signals()?;
+    watch_terminal(Arc::clone(&ended)).map_err(failed)?;
     let mut terminal = ratatui::try_init().map_err(failed)?;
     let _restore = Restore;
     let mut live = first;
     let mut rates = Rates::default();
     let mut history: VecDeque<(u64, u64)> = VecDeque::new();
     loop {
-        let view = View {
+        let dashboard = Dashboard {
             mountpoint: path,
             live: &live,
             rates: &rates,
             history: Some(history.make_contiguous()),
         };
-        terminal
-            .draw(|frame| screen::draw(&view, frame.area(), frame.buffer_mut()))
-            .map_err(failed)?;
+        draw(&mut terminal, &dashboard).map_err(failed)?;
         let next = Instant::now() + interval;
         loop {
             if ended.load(Ordering::SeqCst) || has_gone(Duration::ZERO).map_err(failed)? {
@@ -80,23 +80,13 @@ pub(super) fn run(path: &Path, interval: Duration, first: Live) -> Result<ExitCo
                 continue;
             }
             match event::read().map_err(failed)? {
-                Event::Key(key) => match wish(&key) {
-                    Some(Wish::Quit) => return Ok(ExitCode::SUCCESS),
-                    Some(Wish::Interrupt) => return Ok(ExitCode::from(exit::INTERRUPTED)),
+                Event::Key(key) => match key_action(&key) {
+                    Some(KeyAction::Quit) => return Ok(ExitCode::SUCCESS),
+                    Some(KeyAction::Interrupt) => return Ok(ExitCode::from(exit::INTERRUPTED)),
                     None => {}
                 },
-                // Drawn again at once, with the same figures.
-                Event::Resize(..) => {
-                    let view = View {
-                        mountpoint: path,
-                        live: &live,
-                        rates: &rates,
-                        history: Some(history.make_contiguous()),
-                    };
-                    terminal
-                        .draw(|frame| screen::draw(&view, frame.area(), frame.buffer_mut()))
-                        .map_err(failed)?;
-                }
+                // Redraw at once, with the same figures.
+                Event::Resize(..) => draw(&mut terminal, &dashboard).map_err(failed)?,
                 _ => {}
             }
         }
@@ -108,14 +98,19 @@ pub(super) fn run(path: &Path, interval: Duration, first: Live) -> Result<ExitCo
     }
 }
 
-/// Whether the terminal has gone; waits for a while until there is something to read from it.
-/// crossterm must not be asked for keys then: it reads again and again what has ended.
+fn draw(terminal: &mut DefaultTerminal, dashboard: &Dashboard<'_>) -> io::Result<()> {
+    terminal.draw(|frame| screen::draw(dashboard, frame.area(), frame.buffer_mut()))?;
+    Ok(())
+}
+
+/// Whether the terminal is gone. Waits up to `wait` for input. A terminal that is gone must not be
+/// polled with crossterm, which would read its end again and again.
 fn has_gone(wait: Duration) -> io::Result<bool> {
     let stdin = io::stdin();
     let mut input = [PollFd::new(&stdin, PollFlags::IN)];
     let wait = Timespec::try_from(wait).unwrap_or_default();
     match poll(&mut input, Some(&wait)) {
-        // A signal, perhaps that the size has changed.
+        // A signal, perhaps about a new size.
         Err(Errno::INTR) => return Ok(false),
         polled => polled?,
     };
@@ -123,20 +118,20 @@ fn has_gone(wait: Duration) -> io::Result<bool> {
     Ok(input[0].revents().intersects(end))
 }
 
-fn wish(key: &KeyEvent) -> Option<Wish> {
+fn key_action(key: &KeyEvent) -> Option<KeyAction> {
     if key.kind == KeyEventKind::Release {
         return None;
     }
     match key.code {
         KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => {
-            Some(Wish::Interrupt)
+            Some(KeyAction::Interrupt)
         }
-        KeyCode::Char('q' | 'Q') | KeyCode::Esc => Some(Wish::Quit),
+        KeyCode::Char('q' | 'Q') | KeyCode::Esc => Some(KeyAction::Quit),
         _ => None,
     }
 }
 
-/// Set when a signal asks to end, so that the terminal can be put back first.
+/// A flag that is set when a signal asks to end, so that the terminal can be restored first.
 fn watch_signals() -> Result<Arc<AtomicBool>, Failure> {
     let signals: SigSet = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]
         .into_iter()
@@ -144,7 +139,7 @@ fn watch_signals() -> Result<Arc<AtomicBool>, Failure> {
     let failed = |why: &dyn std::fmt::Display| {
         Failure::new(
             exit::SOFTWARE,
-            format_args!("cannot wait for signals: {why}"),
+            format_args!("cannot wait for signals: {why}; use --once"),
         )
     };
     // Threads inherit the mask.
@@ -155,15 +150,34 @@ fn watch_signals() -> Result<Arc<AtomicBool>, Failure> {
         .name("signals".to_owned())
         .spawn(move || {
             let _ = signals.wait();
-            flag.store(true, Ordering::SeqCst);
-            // The other thread may be stuck: in a mount that hangs, or in crossterm when the
-            // terminal has gone in the wrong moment.
-            std::thread::sleep(GRACE);
-            let _ = ratatui::try_restore();
-            std::process::exit(exit::INTERRUPTED.into());
+            end(&flag)
         })
         .map_err(|e| failed(&reason(&e)))?;
     Ok(ended)
+}
+
+/// Sets the flag when the terminal goes without a signal, as one that does not control this process
+/// does.
+fn watch_terminal(ended: Arc<AtomicBool>) -> io::Result<()> {
+    std::thread::Builder::new()
+        .name("terminal".to_owned())
+        .spawn(move || {
+            let stdin = io::stdin();
+            // Only the end is reported, no input.
+            while poll(&mut [PollFd::new(&stdin, PollFlags::empty())], None) == Err(Errno::INTR) {}
+            end(&ended)
+        })?;
+    Ok(())
+}
+
+/// Has the loop end, and ends the process if it does not.
+fn end(ended: &AtomicBool) -> ! {
+    ended.store(true, Ordering::SeqCst);
+    // The loop may be stuck in a mount that hangs, or in crossterm if the terminal was closed at
+    // the wrong moment.
+    std::thread::sleep(GRACE);
+    let _ = ratatui::try_restore();
+    std::process::exit(exit::INTERRUPTED.into())
 }
 
 #[cfg(test)]
@@ -172,15 +186,15 @@ mod tests {
 
     #[test]
     fn keys_that_quit() {
-        let key = |code, modifiers| wish(&KeyEvent::new(code, modifiers));
+        let key = |code, modifiers| key_action(&KeyEvent::new(code, modifiers));
         assert_eq!(
             key(KeyCode::Char('q'), KeyModifiers::NONE),
-            Some(Wish::Quit)
+            Some(KeyAction::Quit)
         );
-        assert_eq!(key(KeyCode::Esc, KeyModifiers::NONE), Some(Wish::Quit));
+        assert_eq!(key(KeyCode::Esc, KeyModifiers::NONE), Some(KeyAction::Quit));
         assert_eq!(
             key(KeyCode::Char('c'), KeyModifiers::CONTROL),
-            Some(Wish::Interrupt)
+            Some(KeyAction::Interrupt)
         );
         assert_eq!(key(KeyCode::Char('c'), KeyModifiers::NONE), None);
         assert_eq!(key(KeyCode::Char('x'), KeyModifiers::NONE), None);

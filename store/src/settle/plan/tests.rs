@@ -58,12 +58,12 @@ fn arrays_cover_their_region_once() {
     let units = arrays(std::slice::from_ref(&region), 1 << 40, 8 << 20, &SIZES);
     let mut at = 1000;
     for unit in &units {
-        let Unit::Array {
+        let Unit::Array(Array {
             offset,
             geometry,
             elements,
             ..
-        } = unit
+        }) = unit
         else {
             panic!("not an array");
         };
@@ -89,7 +89,7 @@ fn a_variable_of_four_dimensions_is_cut_in_all_but_the_fastest() {
     };
     let units = arrays(&[region], 250_214_532, 32 << 20, &SIZES);
     assert_eq!(units.len(), 8);
-    let Unit::Array { geometry, .. } = &units[0] else {
+    let Unit::Array(Array { geometry, .. }) = &units[0] else {
         panic!("not an array");
     };
     assert_eq!(geometry.fields()[0].tile, [6, 7, 7, 1440]);
@@ -190,7 +190,7 @@ fn a_header_that_claims_exabytes_costs_only_what_is_asked_for() {
         let units = arrays.between(size / 2, size / 2 + (1 << 30));
         assert_eq!(units.len(), 32);
         let shared = units.windows(2).all(|pair| match (&pair[0], &pair[1]) {
-            (Unit::Array { geometry: a, .. }, Unit::Array { geometry: b, .. }) => Arc::ptr_eq(a, b),
+            (Unit::Array(a), Unit::Array(b)) => Arc::ptr_eq(&a.geometry, &b.geometry),
             _ => false,
         });
         assert!(shared, "a geometry for each array");

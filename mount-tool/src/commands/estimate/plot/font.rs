@@ -1,12 +1,13 @@
-//! Letters of five by seven dots, and two more below the line: those that a plot needs.
+//! A font of five by seven dots, and two more below the baseline, with the letters that a plot
+//! needs.
 
-/// Dots of a letter across, and from its top to the line it stands on.
+/// Width of a letter in dots, and its height above the baseline.
 pub(super) const WIDTH: usize = 5;
 pub(super) const ASCENT: usize = 7;
-/// From one letter to the next.
+/// Distance from one letter to the next.
 pub(super) const STEP: usize = WIDTH + 1;
 
-/// Rows of letters, each above what it looks like.
+/// Rows of letters, each with its dots.
 const ROWS: &[(&str, [&str; 9])] = &[
     (
         "abcdefghijklmn",
@@ -52,8 +53,8 @@ const ROWS: &[(&str, [&str; 9])] = &[
     ),
 ];
 
-/// The dots of a letter, as columns and rows from its top left; none for a blank, and for what is
-/// not there.
+/// The dots of a letter, as columns and rows from its top left; none for a blank or an unknown
+/// letter.
 pub(super) fn dots(letter: char) -> impl Iterator<Item = (usize, usize)> {
     let found = ROWS.iter().find_map(|(letters, lines)| {
         let place = letters.find(letter)?;

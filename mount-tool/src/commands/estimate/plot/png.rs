@@ -1,24 +1,23 @@
-//! A page as PNG: few colours and large areas, so that repeated bytes are all the compression
-//! it needs.
+//! A page as PNG. With few colours and large areas, run lengths are all the compression it needs.
 
 use super::{Color, HEIGHT, Page, WIDTH, font};
 
-/// Dots for a unit of the page, so that it is sharp on fine screens too.
+/// Dots per unit of the page, so that it is sharp on fine screens.
 const SCALE: f64 = 2.0;
 const COLUMNS: usize = (WIDTH * SCALE) as usize;
 const LINES: usize = (HEIGHT * SCALE) as usize;
-/// How large the dots of letters are.
+/// Size of the dots of letters.
 const LETTER: usize = 2;
 const TITLE_LETTER: usize = 3;
 
 const WHITE: Color = [255; 3];
-/// Bits for each dot, which is the number of a colour.
+/// Bits per dot, which is the number of a colour.
 const DEPTH: usize = 4;
 
 const MAGIC: [u8; 8] = *b"\x89PNG\r\n\x1a\n";
-/// Each line says how it differs from the one above.
+/// Each line is stored as the difference from the line above.
 const FILTER_UP: u8 = 2;
-/// Kind of picture: dots are numbers of colours.
+/// Colour type: dots are indices into a palette.
 const PALETTE: u8 = 3;
 
 pub(super) fn encode(page: &Page) -> Vec<u8> {
@@ -72,7 +71,7 @@ impl Dots {
         dots
     }
 
-    /// The number of a colour; there are fewer than a dot can tell apart.
+    /// The number of a colour. There are fewer than a dot can hold.
     fn number(&mut self, color: Color) -> u8 {
         let found = self.colors.iter().position(|known| *known == color);
         let number = found.unwrap_or_else(|| {
@@ -92,7 +91,7 @@ impl Dots {
         }
     }
 
-    /// Packed lines, each with the name of its filter.
+    /// Packed lines, each after its filter.
     fn filtered(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut above = vec![0; COLUMNS * DEPTH / 8];
@@ -142,7 +141,7 @@ fn zlib(bytes: &[u8]) -> Vec<u8> {
     stream
 }
 
-/// One block with the fixed codes of DEFLATE, in which only runs of one byte are matches.
+/// One DEFLATE block with fixed codes. Only runs of one byte are matches.
 fn deflate(bytes: &[u8]) -> Vec<u8> {
     const END: u32 = 256;
     let mut bits = Bits::default();
@@ -164,7 +163,7 @@ fn deflate(bytes: &[u8]) -> Vec<u8> {
     bits.bytes
 }
 
-/// Bits from the lowest one of each byte on.
+/// Bits, the lowest of each byte first.
 #[derive(Default)]
 struct Bits {
     bytes: Vec<u8>,
@@ -183,7 +182,7 @@ impl Bits {
         }
     }
 
-    /// A literal, a length or the end; these begin with their highest bit.
+    /// A literal, a length or the end; their highest bit is first.
     fn symbol(&mut self, symbol: u32) {
         let (code, count) = match symbol {
             0..=143 => (0x30 + symbol, 8),
@@ -194,7 +193,7 @@ impl Bits {
         self.put(code.reverse_bits() >> (32 - count), count);
     }
 
-    /// The byte before, 3 to 258 times.
+    /// The previous byte, 3 to 258 times.
     fn repeat(&mut self, length: u32) {
         let over = length - 3;
         let (symbol, extra) = match length {

@@ -1,0 +1,11 @@
+//! What a mount reports and takes as requests through extended attributes.
+//!
+//! ```text
+//! attributes  the virtual attributes that report
+//! requests    the attributes that are requests when they are set
+//! damage      files whose data could not be read
+//! ```
+
+mod attributes;
+mod damage;
+mod requests;

@@ -1,0 +1,13 @@
+//! Room for what the kernel's write-back cache accepts.
+//!
+//! ```text
+//! gate         makes the kernel ask before it accepts a write, while room is short
+//! call         how much the thread that asks is about to write
+//! dirty_limit  how much the kernel may hold dirty
+//! ```
+
+mod call;
+pub(super) mod dirty_limit;
+mod gate;
+
+pub(super) use gate::{Question, WriteGate};

@@ -1,0 +1,14 @@
+//! What is told about files, in the forms in which it is sent.
+//!
+//! ```text
+//! variables   what each variable of a file takes in the store
+//! types       reports that are JSON, shared with the command
+//! state       how far a file has come, in the words that users see
+//! ```
+
+pub mod state;
+mod types;
+mod variables;
+
+pub use types::{Damaged, DamagedFile};
+pub(crate) use variables::VariableReports;

@@ -1,0 +1,11 @@
+//! The journal: every commit in order, the truth of the index.
+//!
+//! It is a chain of segment files `index/journal-<first version>`. A commit is one record,
+//! written at once, so that it survives the death of the process as soon as it returned; it
+//! survives the loss of power once it was synced. `record` has the bytes, `segment` the files,
+//! `writer` appends and syncs, `reader` finds out what a set of segments says.
+
+pub(crate) mod reader;
+pub(crate) mod record;
+pub(crate) mod segment;
+pub(crate) mod writer;

@@ -1,3 +1,0 @@
-//! Locks of the parts whose interleavings are tested.
-
-pub(crate) use parking_lot::{Condvar, Mutex};

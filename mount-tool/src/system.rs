@@ -1,0 +1,5 @@
+//! What the machine says: mounts, paths, directories of stores. Nothing here knows a command.
+
+pub(crate) mod mountinfo;
+pub(crate) mod paths;
+pub(crate) mod store_dir;

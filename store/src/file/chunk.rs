@@ -1,0 +1,75 @@
+//! Chunks of a file that are in memory.
+//!
+//! ```text
+//! dirty --freeze--> frozen --encode worker--> flushed --committer--> gone
+//!   ^                 |                          |
+//!   +------ thaw -----+------ sync failed -------+
+//! ```
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use shale_index::extent::{Extent, PackId};
+
+use super::dirty::DirtyBytes;
+use crate::pack::Pin;
+use crate::primitives::Mutex;
+
+/// Unwritten bytes of one chunk.
+#[derive(Debug, Default)]
+pub(crate) struct Chunk {
+    pub(crate) dirty: DirtyBytes,
+    /// The oldest write among the dirty bytes.
+    pub(crate) dirty_seq: u64,
+    /// Older bytes on their way to a pack and the index.
+    pub(crate) frozen: Option<Arc<Frozen>>,
+}
+
+/// Bytes of a chunk that are being written and do not change any more.
+#[derive(Debug)]
+pub(crate) struct Frozen {
+    pub(crate) data: DirtyBytes,
+    pub(crate) seq: u64,
+    /// Ranges truncated or punched out of the file after the bytes were frozen.
+    pub(crate) punched: Mutex<Vec<Range<u64>>>,
+}
+
+/// A chunk whose frames are in packs.
+#[derive(Debug)]
+pub(crate) struct Flushed {
+    pub(crate) index: u64,
+    pub(crate) frozen: Arc<Frozen>,
+    pub(crate) extents: Vec<Extent>,
+    /// Keep the packs of the frames until they are committed.
+    pub(crate) pins: Vec<Pin>,
+}
+
+impl Chunk {
+    /// Whether these are the frozen bytes of the chunk.
+    pub(super) fn is_frozen_as(&self, frozen: &Arc<Frozen>) -> bool {
+        self.frozen.as_ref().is_some_and(|f| Arc::ptr_eq(f, frozen))
+    }
+}
+
+impl Flushed {
+    /// The extents without what has been punched out of the file meanwhile.
+    pub(crate) fn surviving(&self) -> Vec<Extent> {
+        let mut extents = self.extents.clone();
+        for hole in self.frozen.punched.lock().iter() {
+            extents = extents
+                .iter()
+                .flat_map(|e| [e.slice(0, hole.start), e.slice(hole.end, u64::MAX)])
+                .flatten()
+                .collect();
+        }
+        extents
+    }
+
+    /// Whether one of the packs holds a frame of it.
+    pub(crate) fn is_in(&self, packs: &[PackId]) -> bool {
+        self.extents
+            .iter()
+            .filter_map(|extent| extent.place.pack())
+            .any(|pack| packs.contains(&pack))
+    }
+}

@@ -1,0 +1,108 @@
+//! The next data or hole of a file.
+
+use std::sync::Arc;
+
+use shale_index::extent::Place;
+
+use super::Reader;
+use crate::Error;
+use crate::file::{File, LockedFile};
+
+/// What to look for from an offset on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seek {
+    /// The next byte that is data.
+    Data,
+    /// The next byte that is in a hole; the end of the file is one.
+    Hole,
+}
+
+impl Reader {
+    /// The next data or hole at or after an offset; `None` when there is none before the end.
+    pub(crate) fn seek(
+        &self,
+        file: &Arc<File>,
+        offset: u64,
+        what: Seek,
+    ) -> Result<Option<u64>, Error> {
+        self.volume.check()?;
+        let mut locked = file.lock(&self.volume);
+        if offset >= locked.size {
+            return Ok(None);
+        }
+        match what {
+            Seek::Data => next_data(&mut locked, offset),
+            Seek::Hole => {
+                let mut at = offset;
+                while at < locked.size {
+                    match data_end(&mut locked, at)? {
+                        Some(end) => at = end,
+                        None => break,
+                    }
+                }
+                Ok(Some(at.min(locked.size)))
+            }
+        }
+    }
+}
+
+fn next_data(locked: &mut LockedFile<'_>, offset: u64) -> Result<Option<u64>, Error> {
+    let size = locked.size;
+    let mut found = size;
+    let first = locked.file().chunk_of(offset);
+    for (_, chunk) in locked.chunks.range(first..) {
+        let mut consider = |start: u64, len: usize| {
+            if start + len as u64 > offset {
+                found = found.min(start.max(offset));
+            }
+        };
+        if let Some(frozen) = &chunk.frozen {
+            frozen
+                .data
+                .iter()
+                .for_each(|(start, piece)| consider(start, piece.len()));
+        }
+        chunk
+            .dirty
+            .iter()
+            .for_each(|(start, piece)| consider(start, piece.len()));
+        if found < size {
+            break;
+        }
+    }
+    if let Some(stored) = locked.next_stored(offset..found)? {
+        found = stored;
+    }
+    Ok((found < size).then_some(found))
+}
+
+/// Where the data that covers `at` ends; `None` when `at` is in a hole.
+fn data_end(locked: &mut LockedFile<'_>, at: u64) -> Result<Option<u64>, Error> {
+    let file = locked.file();
+    let index = file.chunk_of(at);
+    let mut end = None;
+    if let Some(chunk) = locked.chunks.get(&index) {
+        let mut cover = |start: u64, len: usize| {
+            let stop = start + len as u64;
+            if start <= at && at < stop {
+                end = end.max(Some(stop));
+            }
+        };
+        if let Some(frozen) = &chunk.frozen {
+            frozen
+                .data
+                .iter()
+                .for_each(|(start, piece)| cover(start, piece.len()));
+        }
+        chunk
+            .dirty
+            .iter()
+            .for_each(|(start, piece)| cover(start, piece.len()));
+    }
+    for extent in locked.extents(at..file.chunk_range(index).end)? {
+        if extent.offset == at && extent.place != Place::Hole {
+            end = end.max(Some(extent.end()));
+        }
+    }
+    Ok(end)
+}

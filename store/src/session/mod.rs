@@ -1,0 +1,3 @@
+//! Sessions: one running daemon that has a store mounted.
+
+pub(crate) mod previous;

@@ -1,0 +1,113 @@
+"""Imports go one way: checks the rooms of each crate against the picture in docs/design.md.
+
+The picture is the block tagged `rooms`: a crate, then its floors, the highest first. A room imports
+from the floors below its own, never from its own floor or from above. A module that is missing
+from the picture, or a room that no longer exists, is an error too. Unit tests and what only tests
+use (`testing.rs` inside a room) may import anything.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+DESIGN = ROOT / "docs" / "design.md"
+
+
+def picture():
+    """The floor of each room of each crate, counted from the bottom."""
+    block = re.search(r"^```rooms\n(.*?)^```", DESIGN.read_text(), re.M | re.S)
+    if not block:
+        sys.exit(f"{DESIGN}: the block `rooms` is missing")
+    floors = {}
+    for line in block[1].splitlines():
+        if line and not line.startswith(" "):
+            crate, rooms = line.split(None, 1)
+            floors[crate] = [rooms.split()]
+        elif line.strip():
+            floors[crate].append(line.split())
+    return {
+        crate: {room: height for height, rooms in enumerate(reversed(levels)) for room in rooms}
+        for crate, levels in floors.items()
+    }
+
+
+def paths(tree, prefix=()):
+    """The paths of a use declaration, its braces taken apart."""
+    head, brace, rest = tree.strip().partition("{")
+    prefix += tuple(part for part in re.split(r"::|\s+as\s+\w+", head.strip()) if part)
+    if not brace:
+        yield prefix
+        return
+    depth, start, inner = 0, 0, rest.rsplit("}", 1)[0] + ","
+    for place, letter in enumerate(inner):
+        depth += (letter == "{") - (letter == "}")
+        if letter == "," and depth == 0:
+            if inner[start:place].strip():
+                yield from paths(inner[start:place], prefix)
+            start = place + 1
+
+
+def imports(text):
+    """Every path below `crate::` or `super::` in product code."""
+    text = re.sub(r"//.*", "", text)
+    text = re.sub(r"#\[cfg\(test\)\]\s*(?:pub(?:\(\w+\))? )?mod \w+ \{.*?\n\}", "", text, flags=re.S)
+    for tree in re.findall(r"\buse\s+([^;]+);", text):
+        yield from paths(tree)
+    for path in re.findall(r"\b(?:crate|super)(?:::\w+)+", text):
+        yield tuple(path.split("::"))
+
+
+def roots(source):
+    """What the root of a crate hands on, and the room it is from."""
+    names = {}
+    for name in ("lib.rs", "main.rs"):
+        if (source / name).exists():
+            for path in imports((source / name).read_text()):
+                path = path[1:] if path[0] in ("crate", "self") else path
+                if len(path) > 1:
+                    names.setdefault(path[-1], path[0])
+    return names
+
+
+def faults(crate, heights):
+    source = ROOT / crate / "src"
+    handed_on = roots(source)
+    seen = set()
+    for file in sorted(source.rglob("*.rs")):
+        module = list(file.relative_to(source).with_suffix("").parts)
+        if module[-1] == "mod":
+            module.pop()
+        if module in (["lib"], ["main"]) or "tests" in module or "testing" in module[1:]:
+            continue
+        room = module[0]
+        seen.add(room)
+        if room not in heights:
+            yield f"{file.relative_to(ROOT)}: the room `{room}` is not in the picture"
+            continue
+        for path in imports(file.read_text()):
+            base = list(module)
+            while path and path[0] == "super":
+                base, path = base[:-1], path[1:]
+                if not base:
+                    path = ("crate", *path)
+            if len(path) < 2 or path[0] != "crate":
+                continue
+            target = path[1] if path[1] in heights else handed_on.get(path[1])
+            if target in heights and target != room and heights[target] >= heights[room]:
+                yield f"{file.relative_to(ROOT)}: `{room}` imports {'::'.join(path)} from `{target}`"
+    for room in heights.keys() - seen:
+        yield f"{crate}/src: the picture has a room `{room}` that does not exist"
+
+
+def main():
+    crates = picture()
+    found = sorted({fault for crate, heights in crates.items() for fault in faults(crate, heights)})
+    for fault in found:
+        print(fault)
+    print(f"{len(found)} imports or rooms against the picture in {len(crates)} crates")
+    sys.exit(bool(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,5 @@
+//! What tests use of the machine: commands, loop devices, cgroups.
+
+pub(crate) mod cgroup;
+pub(crate) mod cmd;
+pub(crate) mod loop_device;
