@@ -152,6 +152,7 @@ impl Life {
                 witness.run(&store, *op, version as u64 + 1);
             }
         }
+        witness.drain(&store);
         witness.end = (disk.changes(), disk.reads());
         witness.ended = witness.finish(&store);
         witness
@@ -196,6 +197,14 @@ impl Default for Witness {
 }
 
 impl Witness {
+    /// Waits until the workers have nothing in flight. A step that fails meanwhile is reported by
+    /// one of these syncs, and must not be by a later one.
+    fn drain(&mut self, store: &Store) {
+        for file in 0..self.files.len() {
+            let _ = self.at(file, |known| known.work(store, Op::Sync(file), 0));
+        }
+    }
+
     /// Makes everything durable and closes the store.
     fn finish(&mut self, store: &Store) -> Result<(), String> {
         for file in 0..self.files.len() {
