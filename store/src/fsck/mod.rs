@@ -13,8 +13,7 @@ use serde::Serialize;
 use shale_backing::{Backing, PosixBacking, ReadOnly};
 
 use crate::Error;
-use crate::disk::lock::{SharedLock, StoreLock};
-use crate::disk::superblock::Superblock;
+use crate::disk::{SharedLock, StoreLock, Superblock};
 
 /// What to do.
 #[derive(Clone, Copy, Debug, Default)]

@@ -17,7 +17,7 @@ use super::salvage::salvage;
 use super::tally::Tally;
 use crate::Error;
 use crate::catalog::{self, Expected};
-use crate::disk::superblock::Superblock;
+use crate::disk::Superblock;
 use crate::frame::Frames;
 use crate::map::Visited;
 use crate::pack::{self, HEADER_LEN, PackId, Packs, decode_header};

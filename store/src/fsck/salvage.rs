@@ -19,10 +19,8 @@ use shale_index::schema::{
 use super::tally::Tally;
 use super::{FsckReport, Problem};
 use crate::Error;
-use crate::disk::superblock::Superblock;
-use crate::frame::Frames;
-use crate::frame::pieces;
-use crate::frame::tiles::Directory;
+use crate::disk::Superblock;
+use crate::frame::{Directory, Frames, pieces};
 use crate::map::Visited;
 use crate::pack::{self, DirectoryEntry, PackId, Packs, Scanned, scan};
 
