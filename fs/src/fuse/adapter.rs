@@ -22,8 +22,7 @@ use super::handles::{HandleRef, Handles};
 use super::reply::{GENERATION, Operation, attributes, empty, entry, run, xattr};
 use super::threads::{ChangeThreads, ThreadPool};
 use crate::counters::Op;
-use crate::ops::setattr::SetAttr;
-use crate::ops::statfs::BLOCK;
+use crate::ops::{BLOCK, SetAttr};
 use crate::{Error, Finish, Fs, WriteCall};
 
 /// Largest request, as most kernels limit it.
