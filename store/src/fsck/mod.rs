@@ -1,6 +1,7 @@
 //! Checking a store that is not in use, and rebuilding its index from its packs.
 
 mod check;
+mod pairs;
 mod rebuild;
 mod repair;
 mod salvage;
