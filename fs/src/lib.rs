@@ -41,6 +41,5 @@ pub use error::Error;
 pub use fs::{Caller, Fs, MountLocation};
 pub use fuse::{Mounted, Unmounter, mount};
 pub use handle::{Access, Handle};
-pub use ops::setattr::SetAttr;
-pub use ops::write::{WriteCall, WriteSource};
+pub use ops::{SetAttr, WriteCall, WriteSource};
 pub use options::{MountOptions, Settling};

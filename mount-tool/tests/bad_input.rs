@@ -131,7 +131,7 @@ fn a_store_and_a_mount_point_inside_each_other() {
     refused(dir, "mount mnt mnt", 32, &["inside the store"]);
     refused(dir, "mount mnt/store mnt", 32, &["inside the mount point"]);
     fs::create_dir_all(dir.join("store/mnt")).unwrap();
-    let superblock = shale_store::superblock::Superblock {
+    let superblock = shale_store::Superblock {
         id: [1; 16],
         created: 0,
     };

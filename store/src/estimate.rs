@@ -243,7 +243,7 @@ mod tests {
     use shale_codec::{ByteOrder, ElementKind, Hint};
 
     use super::*;
-    use crate::frame::tiles::Directory;
+    use crate::frame::Directory;
     use crate::settle::Block;
 
     /// Numbers that grow smoothly, with text around them.

@@ -9,8 +9,8 @@ use shale_codec::parse_header;
 use shale_index::extent::{Extent, ExtentMap, MAX_FILE_SIZE, Place};
 
 use crate::Error;
-use crate::disk::superblock::{self, Superblock};
-use crate::frame::tiles::Directory;
+use crate::disk::{SUPERBLOCK_FILE, Superblock};
+use crate::frame::Directory;
 use crate::map::{decode_leaf, decode_root};
 use crate::pack::{HEADER_LEN, PackId, Scanned, decode_header, read_directory, scan};
 
@@ -24,7 +24,7 @@ fn sign(bytes: &mut [u8], at: usize) {
 /// A superblock.
 pub fn superblock(bytes: &[u8]) {
     let read =
-        |bytes: &[u8]| Superblock::read(&StaticFiles::default().with(superblock::FILE, bytes));
+        |bytes: &[u8]| Superblock::read(&StaticFiles::default().with(SUPERBLOCK_FILE, bytes));
     let mut bytes = bytes.to_vec();
     for _ in 0..2 {
         match read(&bytes) {

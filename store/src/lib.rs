@@ -35,7 +35,7 @@ mod tests;
 mod volume;
 mod write;
 
-pub use disk::{Presence, lock, superblock};
+pub use disk::{LOCK_FILE, Presence, SUPERBLOCK_FILE, Superblock, check_superblock};
 pub use error::Error;
 pub use file::{CurrentInode, Damage, Element, Failure, File, HintSpan, LayoutHints, Usage};
 pub use gc::GcState;

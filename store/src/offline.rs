@@ -10,8 +10,7 @@ use shale_index::schema::Inode;
 use shale_index::{DirEntry, Namespace};
 
 use crate::Error;
-use crate::disk::lock::SharedLock;
-use crate::disk::superblock::Superblock;
+use crate::disk::{SharedLock, Superblock};
 use crate::file::Usage;
 use crate::frame::Frames;
 use crate::map::FileMap;

@@ -14,9 +14,7 @@ use shale_index::{Kv, Namespace};
 
 use crate::Error;
 use crate::catalog::Catalog;
-use crate::disk::lock::{SharedLock, StoreLock};
-use crate::disk::superblock::Superblock;
-use crate::disk::{INDEX_DIR, RESERVE_FILE, Reserve};
+use crate::disk::{INDEX_DIR, LOCK_FILE, RESERVE_FILE, Reserve, SharedLock, StoreLock, Superblock};
 use crate::file::FileTable;
 use crate::gc::{Collector, GcControl, IdleWorker, StoreUpkeep};
 use crate::pack;
@@ -24,7 +22,7 @@ use crate::pack::Sessions;
 use crate::primitives::Mutex;
 use crate::primitives::thread::{self, JoinHandle};
 use crate::read::{DecodeWorker, Prefetcher, Reader};
-use crate::session::previous;
+use crate::session::report_previous;
 use crate::settle::Settler;
 use crate::volume::{Volume, VolumeOptions, VolumeParts, read_index};
 use crate::write::{Admission, CommitControl, Committer, EncodeQueue, EncodeWorker, Writer};
@@ -114,7 +112,7 @@ impl Store {
             &recovery,
         )?;
         let store = Self::with_engine(backing, engine, superblock, options, Some(catalog))?;
-        previous::report(store.namespace(), &recovery, note);
+        report_previous(store.namespace(), &recovery, note);
         Ok(store)
     }
 
@@ -193,7 +191,7 @@ impl Store {
             backing,
         };
         let store = Self::start(parts, options, None, true)?;
-        previous::report(store.namespace(), &recovery, note);
+        report_previous(store.namespace(), &recovery, note);
         Ok(store)
     }
 
@@ -438,7 +436,7 @@ fn require_empty(path: &Path) -> Result<(), Error> {
         let entry = entry.map_err(Error::io("list", path))?;
         let name = entry.file_name();
         let harmless = [
-            crate::disk::lock::FILE,
+            LOCK_FILE,
             RESERVE_FILE,
             "superblock.new",
             "shale.log",

@@ -11,8 +11,7 @@ use shale_index::engine::{Embedded, Recovery};
 use shale_index::{Kv, Namespace};
 
 use crate::Error;
-use crate::disk::superblock::Superblock;
-use crate::disk::{PresenceMonitor, SpaceGuard, margin};
+use crate::disk::{PresenceMonitor, SpaceGuard, Superblock, margin};
 use crate::frame::Frames;
 use crate::memory::WriteLimiter;
 use crate::pack::{PackId, Packs, seal_bytes};

@@ -4,6 +4,9 @@ The picture is the block tagged `rooms`: a crate, then its floors, the highest f
 from the floors below its own, never from its own floor or from above. A module that is missing
 from the picture, or a room that no longer exists, is an error too. Unit tests and what only tests
 use (`testing.rs` inside a room) may import anything.
+
+In the crates of DOORS a room is entered through its mod.rs only: the files inside are private
+modules, so the compiler refuses an import past the door.
 """
 
 import re
@@ -12,6 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 DESIGN = ROOT / "docs" / "design.md"
+DOORS = ("fs", "store")
 
 
 def picture():
@@ -85,7 +89,10 @@ def faults(crate, heights):
         if room not in heights:
             yield f"{file.relative_to(ROOT)}: the room `{room}` is not in the picture"
             continue
-        for path in imports(file.read_text()):
+        text = file.read_text()
+        for opened in re.findall(r"^\s*pub(?:\(.+?\))? mod (\w+);", text, re.M) if crate in DOORS else ():
+            yield f"{file.relative_to(ROOT)}: `mod {opened}` is not private, which opens a second door"
+        for path in imports(text):
             base = list(module)
             while path and path[0] == "super":
                 base, path = base[:-1], path[1:]

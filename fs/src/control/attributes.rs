@@ -4,7 +4,7 @@ use shale_index::schema::Inode;
 use shale_store::{GcState, Usage};
 
 use super::requests::is_operator;
-use crate::reports::state::at_rest;
+use crate::reports::at_rest;
 use crate::{Caller, Error, Fs};
 
 /// Prefix of the reports among the attributes that belong to ShaleFS.

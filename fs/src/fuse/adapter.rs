@@ -22,9 +22,8 @@ use super::handles::{HandleRef, Handles};
 use super::reply::{GENERATION, Operation, attributes, empty, entry, run, xattr};
 use super::threads::{ChangeThreads, ThreadPool};
 use crate::counters::Op;
-use crate::ops::setattr::SetAttr;
-use crate::ops::statfs::BLOCK;
-use crate::{Error, Finish, Fs, WriteCall};
+use crate::ops::{BLOCK, SetAttr};
+use crate::{Attr, Error, Finish, Fs, WriteCall};
 
 /// Largest request, as most kernels limit it.
 const MAX_WRITE: u32 = 1 << 20;
@@ -69,6 +68,18 @@ impl Adapter {
     fn change(&self, change: impl FnOnce(&Fs) + Send + 'static) {
         let fs = Arc::clone(&self.fs);
         self.changes.run(move || change(&fs));
+    }
+
+    /// Makes a change that gives an inode a name, and replies with its entry.
+    fn answer_entry(
+        &self,
+        op: Op,
+        ino: INodeNo,
+        reply: ReplyEntry,
+        named: impl FnOnce(&Fs) -> Result<Attr, Error> + Send + 'static,
+    ) {
+        let coherence = Arc::clone(&self.coherence);
+        self.change(move |fs| entry(&coherence, reply, run(fs, op, ino, || named(fs))));
     }
 
     /// Runs an operation on an open file and replies when the file system says that it may
@@ -219,10 +230,8 @@ impl Filesystem for Adapter {
         reply: ReplyEntry,
     ) {
         let (caller, name) = (caller(req), name.as_bytes().to_vec());
-        let coherence = Arc::clone(&self.coherence);
-        self.change(move |fs| {
-            let made = || fs.mknod(&caller, parent.0, &name, mode, umask, rdev);
-            entry(&coherence, reply, run(fs, Op::Mknod, parent, made));
+        self.answer_entry(Op::Mknod, parent, reply, move |fs| {
+            fs.mknod(&caller, parent.0, &name, mode, umask, rdev)
         });
     }
 
@@ -236,10 +245,8 @@ impl Filesystem for Adapter {
         reply: ReplyEntry,
     ) {
         let (caller, name) = (caller(req), name.as_bytes().to_vec());
-        let coherence = Arc::clone(&self.coherence);
-        self.change(move |fs| {
-            let made = || fs.mkdir(&caller, parent.0, &name, mode, umask);
-            entry(&coherence, reply, run(fs, Op::Mkdir, parent, made));
+        self.answer_entry(Op::Mkdir, parent, reply, move |fs| {
+            fs.mkdir(&caller, parent.0, &name, mode, umask)
         });
     }
 
@@ -269,10 +276,8 @@ impl Filesystem for Adapter {
     ) {
         let (caller, name) = (caller(req), link_name.as_bytes().to_vec());
         let target = target.as_os_str().as_bytes().to_vec();
-        let coherence = Arc::clone(&self.coherence);
-        self.change(move |fs| {
-            let made = || fs.symlink(&caller, parent.0, &name, &target);
-            entry(&coherence, reply, run(fs, Op::Symlink, parent, made));
+        self.answer_entry(Op::Symlink, parent, reply, move |fs| {
+            fs.symlink(&caller, parent.0, &name, &target)
         });
     }
 
@@ -302,10 +307,8 @@ impl Filesystem for Adapter {
         reply: ReplyEntry,
     ) {
         let name = newname.as_bytes().to_vec();
-        let coherence = Arc::clone(&self.coherence);
-        self.change(move |fs| {
-            let linked = || fs.link(ino.0, newparent.0, &name);
-            entry(&coherence, reply, run(fs, Op::Link, ino, linked));
+        self.answer_entry(Op::Link, ino, reply, move |fs| {
+            fs.link(ino.0, newparent.0, &name)
         });
     }
 

@@ -8,12 +8,12 @@ use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 use shale_store::{Effort, Store, StoreOptions};
 
 use super::adapter::Adapter;
-use super::admission::dirty_limit;
+use super::admission::dirty_bound;
 use super::coherence::KernelCaches;
 use super::unmount::Unmounter;
 use crate::fs::MountLocation;
 use crate::policy::MountDefaults;
-use crate::stats::prometheus::{Bound, Server};
+use crate::stats::{BoundMetrics, MetricsServer};
 use crate::{Error, Fs, MountOptions, settle};
 
 /// Threads that serve requests, per core and at least.
@@ -34,7 +34,7 @@ pub struct Mounted {
     mountpoint: PathBuf,
     session: JoinHandle<std::io::Result<()>>,
     settler: Option<JoinHandle<()>>,
-    metrics: Option<Server>,
+    metrics: Option<MetricsServer>,
 }
 
 fn failed(action: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> Error {
@@ -57,7 +57,7 @@ pub fn mount(options: &MountOptions) -> Result<Mounted, Error> {
     let listening = match &options.metrics {
         Some(address) => {
             let shown = PathBuf::from(address.to_string());
-            Some(Server::bind(address).map_err(failed("serve metrics on", &shown))?)
+            Some(MetricsServer::bind(address).map_err(failed("serve metrics on", &shown))?)
         }
         None => None,
     };
@@ -107,8 +107,8 @@ pub fn mount(options: &MountOptions) -> Result<Mounted, Error> {
 }
 
 /// A mount works without its metrics.
-fn serve_metrics(bound: Bound, users: &[u32], fs: &Arc<Fs>) -> Option<Server> {
-    Server::start(bound, users, Arc::clone(fs))
+fn serve_metrics(bound: BoundMetrics, users: &[u32], fs: &Arc<Fs>) -> Option<MetricsServer> {
+    MetricsServer::start(bound, users, Arc::clone(fs))
         .inspect_err(|e| {
             tracing::warn!(
                 "metrics are not served: {e}; check the address and mount again to get them"
@@ -141,8 +141,7 @@ fn start(fs: Arc<Fs>, options: &MountOptions) -> Result<Threads, Error> {
         .map_err(failed("start threads for", mountpoint))?;
     if !options.read_only {
         let device = fs.store().space()?.total;
-        fs.store()
-            .set_cached_above(dirty_limit::bound(mountpoint, device));
+        fs.store().set_cached_above(dirty_bound(mountpoint, device));
     }
     // A mount works without settling.
     let settler = (!options.read_only)

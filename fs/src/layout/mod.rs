@@ -7,7 +7,7 @@
 //! ```
 
 mod hints;
-pub(crate) mod regions;
+mod regions;
 mod source;
 
 use std::sync::Arc;

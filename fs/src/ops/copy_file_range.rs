@@ -1,7 +1,7 @@
 //! Copies inside the file system, without a way through the program.
 
 use crate::durability::Finish;
-use crate::ops::write::WriteSource;
+use crate::ops::WriteSource;
 use crate::{Error, Fs, Handle};
 
 /// Bytes copied at a time.

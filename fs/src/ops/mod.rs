@@ -14,10 +14,14 @@ mod read;
 mod readdir;
 mod readlink;
 mod rename;
-pub(crate) mod setattr;
-pub(crate) mod statfs;
+mod setattr;
+mod statfs;
 #[cfg(test)]
 mod tests;
 mod unlink;
-pub(crate) mod write;
-pub(crate) mod xattr;
+mod write;
+mod xattr;
+
+pub use setattr::SetAttr;
+pub(crate) use statfs::BLOCK;
+pub use write::{WriteCall, WriteSource};

@@ -4,7 +4,7 @@
 use shale_index::ROOT;
 use shale_index::schema::Time;
 
-use crate::ops::setattr::SetAttr;
+use crate::ops::SetAttr;
 use crate::testing::{file_system, read_only_file_system};
 use crate::{Access, Caller, Error, WriteSource};
 

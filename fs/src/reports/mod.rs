@@ -6,9 +6,11 @@
 //! state       how far a file has come, in the words that users see
 //! ```
 
-pub mod state;
+mod state;
 mod types;
 mod variables;
 
+pub use state::at_rest;
+pub(crate) use state::is_incompressible;
 pub use types::{Damaged, DamagedFile};
 pub(crate) use variables::VariableReports;

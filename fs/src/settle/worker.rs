@@ -13,7 +13,7 @@ use shale_store::{File, SettleBatch, SettleOptions, Settled, codec_tag};
 use super::Settling;
 use super::governor::Governor;
 use crate::layout::{Source, regions};
-use crate::reports::state::is_incompressible;
+use crate::reports::is_incompressible;
 use crate::settle_control::{SettleOutcome, SettleRequest};
 use crate::{Error, Fs};
 
@@ -480,6 +480,6 @@ fn add_to(
         rewrite,
         pace: &|bytes| governor.pace(bytes),
     };
-    batch.add(file, &regions::of(&layout), &options)?;
+    batch.add(file, &regions(&layout), &options)?;
     Ok(true)
 }

@@ -1,7 +1,8 @@
 //! What a mount counts, and how it shows it.
 
-pub(crate) mod prometheus;
+mod prometheus;
 mod snapshot;
 mod table;
 
+pub(crate) use prometheus::{Bound as BoundMetrics, Server as MetricsServer};
 pub use snapshot::*;

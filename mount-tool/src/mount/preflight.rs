@@ -119,7 +119,7 @@ fn check_store(store: &Path, intent: Intent) -> Result<(PathBuf, bool), Failure>
         }
     }
     // Before anything in it is touched.
-    shale_store::superblock::check(&path).map_err(failed)?;
+    shale_store::check_superblock(&path).map_err(failed)?;
     if !intent.read_only {
         let advice = if is_store {
             "mount it with --ro to read from it"

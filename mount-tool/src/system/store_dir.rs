@@ -3,9 +3,9 @@
 use std::path::Path;
 
 /// Locked by the daemon while it lives.
-pub(crate) use shale_store::lock::FILE as LOCK;
+pub(crate) use shale_store::LOCK_FILE as LOCK;
 /// What makes a directory a store.
-pub(crate) use shale_store::superblock::FILE as SUPERBLOCK;
+pub(crate) use shale_store::SUPERBLOCK_FILE as SUPERBLOCK;
 
 /// Where a daemon logs unless `--log` names another file.
 pub(crate) const LOG: &str = "shale.log";

@@ -154,7 +154,7 @@ fn split(store: &Path) {
     let [file] = &files(store)[..] else {
         panic!("several files")
     };
-    let superblock = crate::disk::superblock::Superblock::read(&PosixBacking::new(store));
+    let superblock = crate::disk::Superblock::read(&PosixBacking::new(store));
     let store_id = superblock.unwrap().unwrap().id;
     let whole = fs::read(file).unwrap();
     let sections = sections(file);
@@ -199,10 +199,7 @@ type Pairs = std::collections::BTreeMap<Vec<u8>, Vec<u8>>;
 fn in_catalog(store: &Path) -> Pairs {
     let backing = PosixBacking::new(store);
     let expected = Expected {
-        store_id: crate::disk::superblock::Superblock::read(&backing)
-            .unwrap()
-            .unwrap()
-            .id,
+        store_id: crate::disk::Superblock::read(&backing).unwrap().unwrap().id,
         version: None,
     };
     let recovered = recover(&backing, expected).unwrap();

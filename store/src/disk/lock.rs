@@ -17,7 +17,7 @@ pub const FILE: &str = "lock";
 /// Held as long as the store is in use. A process that waits for its end finds the note gone when the
 /// store was left in order, and still there when it was not.
 #[derive(Debug)]
-pub struct StoreLock {
+pub(crate) struct StoreLock {
     file: File,
     keep_note: AtomicBool,
     found: Option<String>,
@@ -28,7 +28,7 @@ impl StoreLock {
     ///
     /// # Errors
     /// [`Error::Locked`] when another process has it.
-    pub fn take(store: &Path, purpose: &str) -> Result<Self, Error> {
+    pub(crate) fn take(store: &Path, purpose: &str) -> Result<Self, Error> {
         let path = store.join(FILE);
         let mut file = OpenOptions::new()
             .read(true)

@@ -25,7 +25,7 @@ const MAGIC: &[u8; 8] = b"SHALEFS\0";
 const LEN: usize = 64;
 
 /// The format version this program writes and the newest it reads.
-pub const FORMAT_VERSION: u32 = 2;
+const FORMAT_VERSION: u32 = 2;
 
 /// What a superblock says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

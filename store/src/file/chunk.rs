@@ -45,6 +45,12 @@ pub(crate) struct Flushed {
 }
 
 impl Chunk {
+    /// All unwritten pieces and where they are in the file, the newest first.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        let frozen = self.frozen.iter().flat_map(|frozen| frozen.data.iter());
+        self.dirty.iter().chain(frozen)
+    }
+
     /// Whether these are the frozen bytes of the chunk.
     pub(super) fn is_frozen_as(&self, frozen: &Arc<Frozen>) -> bool {
         self.frozen.as_ref().is_some_and(|f| Arc::ptr_eq(f, frozen))

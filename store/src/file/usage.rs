@@ -202,8 +202,7 @@ fn pending(file: &mut LockedFile<'_>) -> Pending {
 fn missing(file: &mut LockedFile<'_>) -> Result<u64, Error> {
     let mut ranges: Vec<(u64, u64)> = Vec::new();
     for chunk in file.chunks.values() {
-        let frozen = chunk.frozen.iter().flat_map(|frozen| frozen.data.iter());
-        for (start, piece) in chunk.dirty.iter().chain(frozen) {
+        for (start, piece) in chunk.pieces() {
             let end = (start + piece.len() as u64).min(file.committed_size);
             if start < end {
                 ranges.push((start, end));

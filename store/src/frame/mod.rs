@@ -4,12 +4,13 @@ mod cache;
 mod encoder;
 mod gathered;
 mod moved;
-pub(crate) mod tiles;
+mod tiles;
 
 pub(crate) use cache::FrameCache;
 pub(crate) use encoder::{FrameBatch, FrameEncoder, FrameSpec};
 pub(crate) use gathered::{pieces, put_table};
 pub(crate) use moved::while_moved;
+pub(crate) use tiles::{Directory, Field, Geometry};
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,6 +1,7 @@
 //! Checking a store that is not in use, and rebuilding its index from its packs.
 
 mod check;
+mod pairs;
 mod rebuild;
 mod repair;
 mod salvage;
@@ -13,8 +14,7 @@ use serde::Serialize;
 use shale_backing::{Backing, PosixBacking, ReadOnly};
 
 use crate::Error;
-use crate::disk::lock::{SharedLock, StoreLock};
-use crate::disk::superblock::Superblock;
+use crate::disk::{SharedLock, StoreLock, Superblock};
 
 /// What to do.
 #[derive(Clone, Copy, Debug, Default)]

@@ -9,18 +9,16 @@ use std::sync::Arc;
 use shale_backing::{Access, Backing};
 use shale_index::ROOT;
 use shale_index::engine::Embedded;
-use shale_index::kv::Versioned;
 use shale_index::schema::{Phase, S_IFDIR, encode_number, keys};
 
 use super::FsckReport;
+use super::pairs::{self, Pairs};
 use super::salvage::salvage;
-use super::tally::Tally;
 use crate::Error;
 use crate::catalog::{self, Expected};
-use crate::disk::superblock::Superblock;
-use crate::frame::Frames;
+use crate::disk::Superblock;
 use crate::map::Visited;
-use crate::pack::{self, HEADER_LEN, PackId, Packs, decode_header};
+use crate::pack::{self, HEADER_LEN, PackId, decode_header};
 
 pub(super) fn rebuild(backing: &Arc<dyn Backing>, report: &mut FsckReport) -> Result<(), Error> {
     let superblock = match Superblock::read(&**backing) {
@@ -77,25 +75,12 @@ fn new_superblock(backing: &dyn Backing) -> Result<Superblock, Error> {
 fn recount(
     backing: &Arc<dyn Backing>,
     superblock: &Superblock,
-    pairs: &mut BTreeMap<Vec<u8>, Versioned>,
+    pairs: &mut Pairs,
     version: u64,
 ) -> Result<(), Error> {
-    let mut tally = Tally::default();
-    for (key, value) in pairs.iter() {
-        tally.take(key, &value.value, value.version);
-    }
-    let mut put = |key: Vec<u8>, value: Vec<u8>| {
-        pairs.insert(
-            key,
-            Versioned {
-                value: value.into(),
-                version,
-                created: version,
-            },
-        );
-    };
-    let packs = Packs::open_to_read(Arc::clone(backing), superblock.id)?;
-    let frames = Frames::new(packs, 16 << 20);
+    let mut tally = pairs::tally(pairs);
+    let mut put = |key, value| pairs::put(pairs, version, key, value);
+    let frames = pairs::frames(backing, superblock)?;
     let mut live: BTreeMap<PackId, u64> = BTreeMap::new();
     let mut links: BTreeMap<u64, u32> = BTreeMap::new();
     for (parent, _, dentry) in &tally.dentries {

@@ -10,26 +10,22 @@ use shale_backing::{Access, Backing, BackingFile};
 use shale_codec::FrameKind;
 use shale_index::ROOT;
 use shale_index::extent::{Extent, ExtentMap, FrameAt, FramePart, Place, TilePart};
-use shale_index::kv::Versioned;
 use shale_index::schema::{
     CommitRecord, Dentry, Inode, MapRoot, Phase, S_IFDIR, S_IFMT, S_IFREG, Time, decode_number,
     encode_number, keys,
 };
 
+use super::pairs::{self, Pairs};
 use super::tally::Tally;
 use super::{FsckReport, Problem};
 use crate::Error;
-use crate::disk::superblock::Superblock;
-use crate::frame::Frames;
-use crate::frame::pieces;
-use crate::frame::tiles::Directory;
+use crate::disk::Superblock;
+use crate::frame::{Directory, Frames, pieces};
 use crate::map::Visited;
-use crate::pack::{self, DirectoryEntry, PackId, Packs, Scanned, scan};
+use crate::pack::{self, DirectoryEntry, PackId, Scanned, scan};
 
 /// Where files without a name go.
 const LOST: &[u8] = b"lost+found";
-
-type Pairs = BTreeMap<Vec<u8>, Versioned>;
 
 /// Extents that frames tell of, with the numbers of the frames, by inode.
 type Told = BTreeMap<u64, Vec<(u64, Extent)>>;
@@ -43,15 +39,14 @@ pub(super) fn salvage(
     report: &mut FsckReport,
 ) -> Result<(), Error> {
     let told = frames_tell(&**backing)?;
-    let tally = tally(pairs);
+    let tally = pairs::tally(pairs);
     let version = *next;
     *next += 1;
     let unnamed = complete(pairs, &tally, &told, version, report);
     report.repaired(format!(
         "the catalog is not whole: {unnamed} files and directories without a name are in lost+found"
     ));
-    let packs = Packs::open_to_read(Arc::clone(backing), superblock.id)?;
-    let frames = Frames::new(packs, 16 << 20);
+    let frames = pairs::frames(backing, superblock)?;
     for inode in tally.inodes.values().filter(|inode| inode.is_file()) {
         if let Some(told) = told.get(&inode.ino)
             && lacks(&tally, &frames, inode, told)
@@ -68,14 +63,6 @@ pub(super) fn salvage(
         }
     }
     Ok(())
-}
-
-fn tally(pairs: &Pairs) -> Tally {
-    let mut tally = Tally::default();
-    for (key, value) in pairs {
-        tally.take(key, &value.value, value.version);
-    }
-    tally
 }
 
 fn lost_path(ino: u64) -> String {
@@ -150,16 +137,7 @@ fn complete(
     let free = free_inode(pairs, tally).max(told.keys().max().map_or(0, |ino| ino + 1));
     let lost = kept.unwrap_or(free);
     let mut named: BTreeSet<u64> = BTreeSet::from([ROOT, lost]);
-    let mut put = |key: Vec<u8>, value: Vec<u8>| {
-        pairs.insert(
-            key,
-            Versioned {
-                value: value.into(),
-                version,
-                created: version,
-            },
-        );
-    };
+    let mut put = |key, value| pairs::put(pairs, version, key, value);
     let mut gone = Vec::new();
     // Directories of which only names are left: their own, or those in them.
     let mut dirs: BTreeMap<u64, u64> = BTreeMap::new();

@@ -16,7 +16,7 @@ mod open_files;
 mod pin;
 mod scan;
 #[cfg(feature = "shuttle")]
-pub(crate) mod testing;
+mod testing;
 mod writer;
 
 pub(crate) use format::{
@@ -28,6 +28,8 @@ pub(crate) use pin::Pin;
 pub(crate) use pin::Pins as PackPins;
 pub(crate) use scan::{Scanned, scan, scan_from};
 pub(crate) use shale_index::extent::PACKS_DIR as DIR;
+#[cfg(feature = "shuttle")]
+pub use testing::{ListedFrame, PackWriter, PlacedFrame, listed_frames};
 pub(crate) use writer::Lane;
 
 use std::collections::{BTreeMap, HashMap};

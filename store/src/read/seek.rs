@@ -51,21 +51,11 @@ fn next_data(locked: &mut LockedFile<'_>, offset: u64) -> Result<Option<u64>, Er
     let mut found = size;
     let first = locked.file().chunk_of(offset);
     for (_, chunk) in locked.chunks.range(first..) {
-        let mut consider = |start: u64, len: usize| {
-            if start + len as u64 > offset {
+        for (start, piece) in chunk.pieces() {
+            if start + piece.len() as u64 > offset {
                 found = found.min(start.max(offset));
             }
-        };
-        if let Some(frozen) = &chunk.frozen {
-            frozen
-                .data
-                .iter()
-                .for_each(|(start, piece)| consider(start, piece.len()));
         }
-        chunk
-            .dirty
-            .iter()
-            .for_each(|(start, piece)| consider(start, piece.len()));
         if found < size {
             break;
         }
@@ -82,22 +72,12 @@ fn data_end(locked: &mut LockedFile<'_>, at: u64) -> Result<Option<u64>, Error> 
     let index = file.chunk_of(at);
     let mut end = None;
     if let Some(chunk) = locked.chunks.get(&index) {
-        let mut cover = |start: u64, len: usize| {
-            let stop = start + len as u64;
+        for (start, piece) in chunk.pieces() {
+            let stop = start + piece.len() as u64;
             if start <= at && at < stop {
                 end = end.max(Some(stop));
             }
-        };
-        if let Some(frozen) = &chunk.frozen {
-            frozen
-                .data
-                .iter()
-                .for_each(|(start, piece)| cover(start, piece.len()));
         }
-        chunk
-            .dirty
-            .iter()
-            .for_each(|(start, piece)| cover(start, piece.len()));
     }
     for extent in locked.extents(at..file.chunk_range(index).end)? {
         if extent.offset == at && extent.place != Place::Hole {

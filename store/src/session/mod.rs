@@ -1,3 +1,5 @@
 //! Sessions: one running daemon that has a store mounted.
 
-pub(crate) mod previous;
+mod previous;
+
+pub(crate) use previous::report as report_previous;

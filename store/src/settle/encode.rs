@@ -12,8 +12,7 @@ use super::density::DensityChoice;
 use super::plan::{Array, Unit};
 use crate::Error;
 use crate::file::{Element, File};
-use crate::frame::tiles::Directory;
-use crate::frame::{FrameBatch, FrameEncoder, FrameSpec, Frames, put_table};
+use crate::frame::{Directory, FrameBatch, FrameEncoder, FrameSpec, Frames, put_table};
 use crate::pack::{FrameAt, Pin};
 
 /// Decoded frames that a worker keeps: a unit rarely begins where a frame does.

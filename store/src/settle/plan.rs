@@ -7,7 +7,7 @@ use shale_codec::{ByteOrder, ElementKind};
 use shale_index::extent::Extent;
 
 use crate::file::Element;
-use crate::frame::tiles::{Field, Geometry};
+use crate::frame::{Field, Geometry};
 
 /// How large the parts are into which a file is cut, in bytes.
 #[derive(Clone, Copy, Debug)]

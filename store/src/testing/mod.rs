@@ -2,7 +2,7 @@
 
 mod parts;
 
-pub use crate::pack::testing::{ListedFrame, PackWriter, PlacedFrame, listed_frames};
+pub use crate::pack::{ListedFrame, PackWriter, PlacedFrame, listed_frames};
 pub use parts::{CommitControl, CommitReason, FrameCache, PackPin, PackPins, WriteLimiter};
 pub use shale_backing::primitives::pass_time;
 
@@ -13,7 +13,7 @@ use shale_backing::Backing;
 use shale_index::extent::PackId;
 use shale_index::{Kv, Namespace};
 
-use crate::disk::superblock::Superblock;
+use crate::disk::Superblock;
 use crate::map::FileMap;
 use crate::settle::Sizes;
 use crate::{Error, File, Region, SettleOptions, Settled, Store, StoreOptions};

@@ -43,7 +43,7 @@ use shale_index::schema::S_IFREG;
 use shale_index::{NewNode, ROOT};
 
 use crate::Error;
-use crate::disk::superblock::Superblock;
+use crate::disk::Superblock;
 use crate::frame::FrameEncoder;
 use crate::gc::{Rewriter, StoreUpkeep};
 use crate::settle::Sizes;

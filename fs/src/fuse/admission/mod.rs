@@ -7,7 +7,8 @@
 //! ```
 
 mod call;
-pub(super) mod dirty_limit;
+mod dirty_limit;
 mod gate;
 
+pub(super) use dirty_limit::bound as dirty_bound;
 pub(super) use gate::{Question, WriteGate};

@@ -232,7 +232,7 @@ impl StoreFacts {
         let backing = mounts.holding(store);
         let mount = mount.map(|mount| MountFacts::look(mount, store));
         Ok(Self {
-            format: shale_store::superblock::check(store).map_err(|e| one_line(&e.to_string())),
+            format: shale_store::check_superblock(store).map_err(|e| one_line(&e.to_string())),
             mode: metadata.mode(),
             newest: newest(store),
             total: space.f_blocks * space.f_frsize,

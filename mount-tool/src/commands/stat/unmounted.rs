@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use shale_fs::reports::state;
+use shale_fs::reports;
 use shale_index::ROOT;
 use shale_index::schema::Inode;
 use shale_store::{Error, OfflineStore};
@@ -52,7 +52,7 @@ fn entry(reader: &OfflineStore, inode: &Inode, name: &OsStr) -> Result<Entry, Er
         path: report::name(name),
         kind: kind(inode),
         figures,
-        state: inode.is_file().then(|| state::at_rest(inode).to_owned()),
+        state: inode.is_file().then(|| reports::at_rest(inode).to_owned()),
         codecs: None,
         children: None,
     })
