@@ -112,7 +112,7 @@ impl Decoder {
             .checked_add(len)
             .filter(|&end| end <= raw_len)
             .ok_or(outside)?;
-        // What `out` held before is overwritten, not cleared first.
+        // The previous contents of `out` are overwritten, not cleared first.
         out.resize(len, 0);
         let mut target = &mut out[..];
         let mut next = |len: usize| -> Result<&mut [u8], Error> {
@@ -149,7 +149,7 @@ impl Decoder {
             begin += raw;
         }
         if !payload.is_empty() {
-            return Err(Error::Malformed("payload goes on behind the last block"));
+            return Err(Error::Malformed("payload continues after the last block"));
         }
         let tail_end = begin + directory.tail.len();
         if end > begin {
@@ -266,7 +266,7 @@ impl<'a> Cursor<'a> {
         let (stored, rest) = self
             .rest
             .split_at_checked(entry.stored_len as usize)
-            .ok_or(Error::Malformed("stream goes beyond its block"))?;
+            .ok_or(Error::Malformed("stream extends beyond its block"))?;
         self.rest = rest;
         Ok((entry, stored))
     }
@@ -381,7 +381,7 @@ impl DecodeScratch {
             }
             kept
         } else {
-            // What the exceptions left over; checked against them later.
+            // The rest after the exceptions; checked against them later.
             let kept = cursor.peek_len()?;
             if kept > n {
                 return Err(Error::Malformed("column longer than its block"));

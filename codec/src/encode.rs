@@ -44,6 +44,30 @@ struct EncodeScratch {
     extra: Vec<u8>,
 }
 
+/// What is to become a frame.
+#[derive(Clone, Copy)]
+struct Chunk<'a> {
+    meta: &'a FrameMeta,
+    hint: &'a Hint<'a>,
+    effort: Effort,
+    raw: &'a [u8],
+}
+
+/// The frame in the making to which blocks are added, and how.
+struct Draft<'a> {
+    frame: FrameBuilder,
+    plan: &'a Plan,
+    effort: Effort,
+    out: &'a mut Vec<u8>,
+}
+
+impl Draft<'_> {
+    /// Records a stream that has just been appended to `out`.
+    fn add_stream(&mut self, entry: &StreamEntry) {
+        self.frame.add_stream(entry, self.out);
+    }
+}
+
 impl Default for Encoder {
     fn default() -> Self {
         Self::new()
@@ -85,21 +109,30 @@ impl Encoder {
             });
         }
         let begin = out.len();
-        let result = self.encode_at(meta, hint, effort, raw, out);
+        let chunk = Chunk {
+            meta,
+            hint,
+            effort,
+            raw,
+        };
+        let result = self.encode_chunk(&chunk, out);
         if result.is_err() {
             out.truncate(begin);
         }
         result
     }
 
-    fn encode_at(
+    fn encode_chunk(
         &mut self,
-        meta: &FrameMeta,
-        hint: &Hint<'_>,
-        effort: Effort,
-        raw: &[u8],
+        chunk: &Chunk<'_>,
         out: &mut Vec<u8>,
     ) -> Result<FrameSummary, Error> {
+        let &Chunk {
+            meta,
+            hint,
+            effort,
+            raw,
+        } = chunk;
         let begin = out.len();
         if raw.is_empty() {
             let mut frame = FrameBuilder::begin(Recipe::verbatim(0), 0, out);
@@ -120,7 +153,7 @@ impl Encoder {
             return Ok(frame.summary);
         }
         let (plans, reused) = self.plans.plan(hint, effort, raw);
-        let mut summary = self.encode_best(meta, plans, hint, effort, raw, out)?;
+        let mut summary = self.encode_best(chunk, plans, out)?;
         if effort == Effort::Fast {
             return Ok(summary);
         }
@@ -129,7 +162,7 @@ impl Encoder {
             let (plans, _) = self.plans.plan(hint, effort, raw);
             let mut replanned = std::mem::take(&mut self.replanned);
             replanned.clear();
-            let other = self.encode_best(meta, plans, hint, effort, raw, &mut replanned)?;
+            let other = self.encode_best(chunk, plans, &mut replanned)?;
             if replanned.len() < out.len() - begin {
                 out.truncate(begin);
                 out.extend_from_slice(&replanned);
@@ -145,13 +178,16 @@ impl Encoder {
     /// Encodes by the first plan, or by the second if its frame is smaller.
     fn encode_best(
         &mut self,
-        meta: &FrameMeta,
+        chunk: &Chunk<'_>,
         plans: Plans,
-        hint: &Hint<'_>,
-        effort: Effort,
-        raw: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<FrameSummary, Error> {
+        let &Chunk {
+            meta,
+            hint,
+            effort,
+            raw,
+        } = chunk;
         let begin = out.len();
         let Plans {
             mut first,
@@ -177,11 +213,11 @@ impl Encoder {
         } else {
             second = None;
         }
-        let mut summary = self.encode_plan(meta, &first, effort, raw, out)?;
+        let mut summary = self.encode_plan(chunk, &first, out)?;
         if let Some(second) = second {
             let mut rival = std::mem::take(&mut self.rival);
             rival.clear();
-            let other = self.encode_plan(meta, &second, effort, raw, &mut rival)?;
+            let other = self.encode_plan(chunk, &second, &mut rival)?;
             if rival.len() < out.len() - begin {
                 out.truncate(begin);
                 out.extend_from_slice(&rival);
@@ -200,28 +236,35 @@ impl Encoder {
 
     fn encode_plan(
         &mut self,
-        meta: &FrameMeta,
+        chunk: &Chunk<'_>,
         plan: &Plan,
-        effort: Effort,
-        raw: &[u8],
         out: &mut Vec<u8>,
     ) -> Result<FrameSummary, Error> {
+        let &Chunk {
+            meta, effort, raw, ..
+        } = chunk;
         let recipe = &plan.recipe;
         let (head, rest) = raw.split_at(recipe.head as usize);
         let (body, tail) = rest.split_at(rest.len() - recipe.tail as usize);
         let blocks = body.len().div_ceil(recipe.block_len as usize);
         let mut frame = FrameBuilder::begin(*recipe, blocks, out);
         frame.add_edges(head, tail, out);
+        let mut draft = Draft {
+            frame,
+            plan,
+            effort,
+            out,
+        };
         for block in body.chunks(recipe.block_len as usize) {
-            frame.begin_block(hash64(block), out);
+            draft.frame.begin_block(hash64(block), draft.out);
             if recipe.map == NumberMap::Bytes {
-                self.work
-                    .encode_bytes(&mut self.words, &mut frame, plan, effort, block, out)?;
+                self.work.encode_bytes(&mut self.words, &mut draft, block)?;
             } else {
                 let work = &mut self.work;
-                with_words!(self.words, recipe.width, scratch => work.encode_numbers(scratch, &mut frame, plan, effort, block, out))?;
+                with_words!(self.words, recipe.width, scratch => work.encode_numbers(scratch, &mut draft, block))?;
             }
         }
+        let Draft { mut frame, out, .. } = draft;
         frame.seal(meta, raw, out);
         Ok(frame.summary)
     }
@@ -231,21 +274,20 @@ impl EncodeScratch {
     fn encode_bytes(
         &mut self,
         words: &mut WordScratches,
-        frame: &mut FrameBuilder,
-        plan: &Plan,
-        effort: Effort,
+        draft: &mut Draft<'_>,
         block: &[u8],
-        out: &mut Vec<u8>,
     ) -> Result<(), Error> {
+        let plan = draft.plan;
         let width = plan.recipe.width as usize;
-        let repeats = plan.repeats;
         if plan.gaps {
-            let entry = self.streams.encode(Fate::Gaps, Filter::None, block, out)?;
-            frame.add_stream(&entry, out);
+            let entry = self
+                .streams
+                .encode(Fate::Gaps, Filter::None, block, draft.out)?;
+            draft.add_stream(&entry);
             return Ok(());
         }
         if width == 1 {
-            return self.encode_columns(frame, effort, repeats, block, true, out);
+            return self.encode_column(draft, block, true);
         }
         let mut columns = std::mem::take(&mut self.columns);
         columns.resize(block.len(), 0);
@@ -257,21 +299,18 @@ impl EncodeScratch {
         let n = block.len() / width;
         let result = columns
             .chunks_exact(n)
-            .try_for_each(|column| self.encode_columns(frame, effort, repeats, column, true, out));
+            .try_for_each(|column| self.encode_column(draft, column, true));
         self.columns = columns;
         result
     }
 
-    fn encode_columns(
+    fn encode_column(
         &mut self,
-        frame: &mut FrameBuilder,
-        effort: Effort,
-        repeats: bool,
+        draft: &mut Draft<'_>,
         column: &[u8],
         may_delta: bool,
-        out: &mut Vec<u8>,
     ) -> Result<(), Error> {
-        let (fate, filter) = choose_fate(effort, column, may_delta, repeats);
+        let (fate, filter) = choose_fate(draft.effort, column, may_delta, draft.plan.repeats);
         let bytes = if filter == Filter::Delta {
             self.deltas.resize(column.len(), 0);
             shuffle::delta(column, &mut self.deltas);
@@ -279,20 +318,18 @@ impl EncodeScratch {
         } else {
             column
         };
-        let entry = self.streams.encode(fate, filter, bytes, out)?;
-        frame.add_stream(&entry, out);
+        let entry = self.streams.encode(fate, filter, bytes, draft.out)?;
+        draft.add_stream(&entry);
         Ok(())
     }
 
     fn encode_numbers<W: FloatWord>(
         &mut self,
         scratch: &mut WordScratch<W>,
-        frame: &mut FrameBuilder,
-        plan: &Plan,
-        effort: Effort,
+        draft: &mut Draft<'_>,
         block: &[u8],
-        out: &mut Vec<u8>,
     ) -> Result<(), Error> {
+        let plan = draft.plan;
         let recipe = &plan.recipe;
         if recipe.scheme == Scheme::Columns
             && is_local(recipe)
@@ -302,13 +339,14 @@ impl EncodeScratch {
             self.side.clear();
             self.columns.resize(block.len(), 0);
             reduce_columns(scratch, recipe, block, &mut self.columns);
-            return self.encode_split::<W>(frame, plan, effort, block.len() / W::BYTES, out);
+            return self.encode_split::<W>(draft, block.len() / W::BYTES);
         }
         reduce(scratch, recipe, plan.fill, block, &mut self.side);
         if self.side.excepted.len() > exceptions::max_len(block.len()) {
             return Err(Error::Malformed("too many exceptions"));
         }
         if recipe.scheme == Scheme::Residuals {
+            let out = &mut *draft.out;
             let begin = out.len();
             let whole = scratch.words.len() == block.len() / W::BYTES;
             let row = residual::context_row(recipe, whole);
@@ -326,59 +364,46 @@ impl EncodeScratch {
                 stored_len: (out.len() - begin) as u32,
                 check: hash32(&out[begin..]),
             };
-            frame.add_stream(&entry, out);
+            draft.add_stream(&entry);
             let entry = self
                 .streams
-                .encode(Fate::Raw, Filter::None, &self.extra, out)?;
-            frame.add_stream(&entry, out);
-            return self.encode_side_streams(frame, plan, effort, out);
+                .encode(Fate::Raw, Filter::None, &self.extra, draft.out)?;
+            draft.add_stream(&entry);
+            return self.encode_side_streams(draft);
         }
         let n = scratch.words.len();
         self.columns.resize(n * W::BYTES, 0);
         kernels::split_columns(&scratch.words, n, 0, &mut self.columns);
-        self.encode_split::<W>(frame, plan, effort, n, out)
+        self.encode_split::<W>(draft, n)
     }
 
     /// Codes columns of `n` bytes, and the side streams.
-    fn encode_split<W: FloatWord>(
-        &mut self,
-        frame: &mut FrameBuilder,
-        plan: &Plan,
-        effort: Effort,
-        n: usize,
-        out: &mut Vec<u8>,
-    ) -> Result<(), Error> {
+    fn encode_split<W: FloatWord>(&mut self, draft: &mut Draft<'_>, n: usize) -> Result<(), Error> {
         let columns = std::mem::take(&mut self.columns);
         // When every element is an exception the columns are empty, but still there.
         let result = (0..W::BYTES).try_for_each(|i| {
             let column = &columns[i * n..(i + 1) * n];
-            self.encode_columns(frame, effort, plan.repeats, column, false, out)
+            self.encode_column(draft, column, false)
         });
         self.columns = columns;
         result?;
-        self.encode_side_streams(frame, plan, effort, out)
+        self.encode_side_streams(draft)
     }
 
-    fn encode_side_streams(
-        &mut self,
-        frame: &mut FrameBuilder,
-        plan: &Plan,
-        effort: Effort,
-        out: &mut Vec<u8>,
-    ) -> Result<(), Error> {
+    fn encode_side_streams(&mut self, draft: &mut Draft<'_>) -> Result<(), Error> {
         let errors = std::mem::take(&mut self.side.errors);
-        let result = self.encode_columns(frame, effort, plan.repeats, &errors, false, out);
+        let result = self.encode_column(draft, &errors, false);
         self.side.errors = errors;
         result?;
-        let fate = match effort {
+        let fate = match draft.effort {
             Effort::Dense => Fate::Zstd(9),
             Effort::Fast => Fate::Quick,
             _ => Fate::Zstd(1),
         };
         let entry = self
             .streams
-            .encode(fate, Filter::None, &self.side.excepted, out)?;
-        frame.add_stream(&entry, out);
+            .encode(fate, Filter::None, &self.side.excepted, draft.out)?;
+        draft.add_stream(&entry);
         Ok(())
     }
 }

@@ -1,6 +1,6 @@
 //! After a few chunks, an encoder and a decoder allocate no more memory.
 //!
-//! In a binary of its own, because it counts what every thread allocates.
+//! In a separate binary, because it counts the allocations of every thread.
 #![allow(missing_docs, unsafe_code, clippy::unwrap_used)]
 
 use std::alloc::{GlobalAlloc, Layout, System};

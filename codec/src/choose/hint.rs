@@ -1,4 +1,4 @@
-//! What the caller knows about a chunk.
+//! The caller's knowledge of a chunk.
 #![forbid(unsafe_code)]
 
 /// How the bits of an element are to be read.

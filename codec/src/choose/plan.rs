@@ -50,7 +50,7 @@ impl Plan {
     }
 }
 
-/// What a sample recommends.
+/// The recommendation of a sample.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plans {
     pub(crate) first: Plan,
@@ -147,7 +147,7 @@ fn is_tame<W: FloatWord>(raw: &[u8], big: bool) -> bool {
     tame
 }
 
-/// What elements the chunk is taken to consist of.
+/// The assumed elements of the chunk.
 struct Elements<'a> {
     width: usize,
     /// Kinds to try; none known means all.
@@ -226,6 +226,39 @@ impl<'a> Elements<'a> {
     }
 }
 
+/// How bytes are seen as numbers.
+#[derive(Clone, Copy)]
+struct Numbers {
+    map: NumberMap,
+    /// Of decimal numbers.
+    scale: u8,
+}
+
+impl Numbers {
+    fn plain(map: NumberMap) -> Self {
+        Self { map, scale: 0 }
+    }
+}
+
+/// How a number is predicted from its neighbours.
+#[derive(Clone, Copy)]
+struct Prediction {
+    predictor: Predictor,
+    /// Distances to the neighbours, if the predictor uses them.
+    row: usize,
+    plane: usize,
+}
+
+impl From<Predictor> for Prediction {
+    fn from(predictor: Predictor) -> Self {
+        Self {
+            predictor,
+            row: 0,
+            plane: 0,
+        }
+    }
+}
+
 /// The best numeric recipe.
 struct Search<'a> {
     raw: &'a [u8],
@@ -244,21 +277,24 @@ impl Search<'_> {
         let integer = !matches!(elements.kind, Some(ElementKind::Float));
         let mut maps = [None; 4];
         if float {
-            maps[0] = Some((NumberMap::Ordered, 0));
+            maps[0] = Some(Numbers::plain(NumberMap::Ordered));
             let scales = decimal_scales::<W>(self.raw, self.windows, elements.big, fill);
             for (map, scale) in maps[1..3].iter_mut().zip(scales) {
-                *map = scale.map(|scale| (NumberMap::Decimal, scale));
+                *map = scale.map(|scale| Numbers {
+                    map: NumberMap::Decimal,
+                    scale,
+                });
             }
         }
         if integer {
-            maps[3] = Some((NumberMap::Integer, 0));
+            maps[3] = Some(Numbers::plain(NumberMap::Integer));
         }
         // The map first, by the simplest predictor; then the predictor. A rival
         // close behind is kept in the race: prediction may favour it.
         let mut costs = [f32::INFINITY; 4];
         for (cost, map) in costs.iter_mut().zip(maps) {
-            if let Some((map, scale)) = map {
-                *cost = self.consider::<W>(map, scale, Predictor::Delta, 0, 0, fill);
+            if let Some(numbers) = map {
+                *cost = self.consider::<W>(numbers, Predictor::Delta.into(), fill);
             }
         }
         let least = costs.iter().copied().fold(f32::INFINITY, f32::min);
@@ -268,9 +304,9 @@ impl Search<'_> {
             1.0
         };
         for (cost, map) in costs.into_iter().zip(maps) {
-            if let Some((map, scale)) = map.filter(|_| cost <= least * margin) {
-                self.each_predictor(|search, predictor, row, plane| {
-                    search.consider::<W>(map, scale, predictor, row, plane, fill);
+            if let Some(numbers) = map.filter(|_| cost <= least * margin) {
+                self.each_prediction(|search, prediction| {
+                    search.consider::<W>(numbers, prediction, fill);
                 });
             }
         }
@@ -282,9 +318,9 @@ impl Search<'_> {
     /// Floats predicted as floats, if it is worth the slower decoding.
     fn search_floats<W: FloatWord>(&mut self) {
         let before = self.best;
-        self.each_predictor(|search, predictor, row, plane| {
-            if predictor.applies_to_floats() {
-                search.consider::<W>(NumberMap::Real, 0, predictor, row, plane, None);
+        self.each_prediction(|search, prediction| {
+            if prediction.predictor.applies_to_floats() {
+                search.consider::<W>(Numbers::plain(NumberMap::Real), prediction, None);
             }
         });
         if let (Some(before), Some(now)) = (before, self.best)
@@ -294,9 +330,9 @@ impl Search<'_> {
         }
     }
 
-    fn each_predictor(&mut self, mut consider: impl FnMut(&mut Self, Predictor, usize, usize)) {
+    fn each_prediction(&mut self, mut consider: impl FnMut(&mut Self, Prediction)) {
         if self.effort != Effort::Fast {
-            consider(self, Predictor::None, 0, 0);
+            consider(self, Predictor::None.into());
         }
         // Neighbours in another block cannot be used.
         let width = self.elements.width;
@@ -315,35 +351,37 @@ impl Search<'_> {
         }
         let strides = &strides[..found];
         for (i, &row) in strides.iter().enumerate() {
-            consider(self, Predictor::Plane, row, 0);
-            consider(self, Predictor::Row, row, 0);
+            let along = |predictor, plane| Prediction {
+                predictor,
+                row,
+                plane,
+            };
+            consider(self, along(Predictor::Plane, 0));
+            consider(self, along(Predictor::Row, 0));
             for &plane in &strides[i + 1..] {
-                consider(self, Predictor::Cube, row, plane);
+                consider(self, along(Predictor::Cube, plane));
             }
         }
         if self.effort == Effort::Dense {
-            consider(self, Predictor::Line, 0, 0);
-            consider(self, Predictor::Xor, 0, 0);
+            consider(self, Predictor::Line.into());
+            consider(self, Predictor::Xor.into());
         }
     }
 
     fn consider<W: FloatWord>(
         &mut self,
-        map: NumberMap,
-        scale: u8,
-        predictor: Predictor,
-        row: usize,
-        plane: usize,
+        numbers: Numbers,
+        prediction: Prediction,
         fill: Option<u64>,
     ) -> f32 {
         let mut recipe = Recipe::verbatim(0);
         recipe.width = W::BYTES as u8;
-        recipe.map = map;
-        recipe.scale = scale;
-        recipe.predictor = predictor;
+        recipe.map = numbers.map;
+        recipe.scale = numbers.scale;
+        recipe.predictor = prediction.predictor;
         recipe.big_endian = self.elements.big;
-        recipe.row = row as u32;
-        recipe.plane = plane as u32;
+        recipe.row = prediction.row as u32;
+        recipe.plane = prediction.plane as u32;
         recipe.tail = (self.raw.len() % W::BYTES) as u8;
         recipe.scheme = match self.effort {
             Effort::Fast => Scheme::Columns,

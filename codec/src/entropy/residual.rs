@@ -13,7 +13,7 @@ use crate::error::Error;
 use crate::frame::Recipe;
 use crate::transform::word::Word;
 
-/// RansScratch memory of [`encode`] and [`decode`].
+/// Scratch memory of [`encode`] and [`decode`].
 #[derive(Default)]
 pub(crate) struct ResidualScratch {
     classes: Vec<u8>,

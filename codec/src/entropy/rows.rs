@@ -9,7 +9,7 @@ pub(crate) const TOTAL: u32 = 1 << PRECISION;
 /// States are at least this, and less than 2^32 times as much.
 pub(crate) const LOW: u64 = 1 << 31;
 
-/// What encoding a symbol does to a state.
+/// The effect of encoding a symbol on a state.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct EncodeStep {
     /// One over the frequency: a division by multiplication and shift.
@@ -101,18 +101,19 @@ pub(crate) fn decode_rows(
     words: &mut &[u8],
     rows: &mut [u8],
 ) {
+    let classes = Classes { bases, slots };
     let mut west = [0u8; LANES];
     if bases.last() == Some(&0) {
         // One context: neighbours do not matter.
         for pair in rows.as_chunks_mut().0 {
-            step_all::<NONE>(bases, slots, states, &west, &ALONE, pair, words);
+            step_all::<NONE>(&classes, states, &west, &ALONE, pair, words);
         }
         return;
     }
     let lane = rows.len() / LANES;
     let start = first_row(far, lane);
     for pair in rows[..start * LANES].as_chunks_mut().0 {
-        step_all::<WEST>(bases, slots, states, &west, &ALONE, pair, words);
+        step_all::<WEST>(&classes, states, &west, &ALONE, pair, words);
         west.copy_from_slice(&pair[LANES..]);
     }
     if far == NO_ROW {
@@ -120,7 +121,7 @@ pub(crate) fn decode_rows(
         let (before, these) = rows.split_at_mut(start * LANES);
         let mut north = before.last_chunk().copied().unwrap_or(ALONE);
         for pair in these.as_chunks_mut().0 {
-            step_all::<BOTH>(bases, slots, states, &west, &north, pair, words);
+            step_all::<BOTH>(&classes, states, &west, &north, pair, words);
             west.copy_from_slice(&pair[LANES..]);
             north = *pair;
         }
@@ -133,7 +134,7 @@ pub(crate) fn decode_rows(
         let (before, these) = rows.split_at_mut(done * LANES);
         let north = before[(done - far) * LANES..].as_chunks().0;
         for (pair, north) in these[..len * LANES].as_chunks_mut().0.iter_mut().zip(north) {
-            step_all::<BOTH>(bases, slots, states, &west, north, pair, words);
+            step_all::<BOTH>(&classes, states, &west, north, pair, words);
             west.copy_from_slice(&pair[LANES..]);
         }
         done += len;
@@ -164,12 +165,18 @@ pub(crate) fn step(slots: &[u32; SLOTS], state: u64, base: u16) -> (u8, u64) {
     (slot as u8, next)
 }
 
+/// The tables that decode classes.
+struct Classes<'a> {
+    /// Where the slots of each context begin.
+    bases: &'a [u16; SUMS],
+    slots: &'a [u32; SLOTS],
+}
+
 /// Decodes two classes from every state. Zeros follow the last word; a valid
 /// stream never reads them.
 #[inline(always)]
 fn step_all<const NEIGHBOURS: u8>(
-    bases: &[u16; SUMS],
-    slots: &[u32; SLOTS],
+    &Classes { bases, slots }: &Classes<'_>,
     states: &mut [u64; LANES],
     west: &[u8; LANES],
     north: &Pair,

@@ -331,7 +331,7 @@ fn decode_runs(stored: &[u8], out: &mut [u8]) -> Result<(), Error> {
         filled += run + 1;
     }
     if at != stored.len() {
-        return Err(Error::Malformed("bytes behind the last run"));
+        return Err(Error::Malformed("bytes after the last run"));
     }
     Ok(())
 }

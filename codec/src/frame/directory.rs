@@ -4,7 +4,7 @@
 //! |---|---|
 //! | 24 | recipe |
 //! | head | raw bytes before the first element (for a constant chunk: the element) |
-//! | tail | raw bytes behind the last element |
+//! | tail | raw bytes after the last element |
 //! | per block: 8 | XXH3-64 of its raw bytes |
 //! | per stream of it: 14 | entry |
 //!
@@ -117,9 +117,9 @@ pub(crate) struct FrameDirectory<'a> {
     pub(crate) recipe: Recipe,
     /// Raw bytes before the first element, or the element of a constant chunk.
     pub(crate) head: &'a [u8],
-    /// Raw bytes behind the last element.
+    /// Raw bytes after the last element.
     pub(crate) tail: &'a [u8],
-    /// Everything behind the directory.
+    /// Everything after the directory.
     pub(crate) payload: &'a [u8],
     /// Raw bytes between head and tail.
     pub(crate) body_len: usize,
@@ -139,8 +139,8 @@ impl<'a> FrameDirectory<'a> {
         Self::parse_head(header, frame)
     }
 
-    /// The same without the check of the length: `frame` may end anywhere behind its directory.
-    /// Do not decode with the result.
+    /// The same without the check of the length: `frame` may end anywhere after its directory. Do
+    /// not decode with the result.
     pub(crate) fn parse_head(header: &FrameHeader, frame: &'a [u8]) -> Result<Self, Error> {
         let (bytes, payload) = frame
             .get(HEADER_LEN..)

@@ -36,7 +36,7 @@ pub(crate) const MAX_FRAME_LEN: usize = MAX_RAW_LEN + MAX_RAW_LEN / 1000 + 1024;
 const VERSION: u8 = 1;
 
 byte_codes! {
-    /// What a frame holds.
+    /// The contents of a frame.
     pub enum FrameKind {
         /// File data.
         Data = 1;
@@ -75,7 +75,7 @@ pub struct FrameHeader {
     pub raw_len: u32,
     /// Length of the whole frame, header included: the next frame of a pack begins there.
     pub frame_len: u32,
-    /// Length of the directory behind the header.
+    /// Length of the directory after the header.
     pub directory_len: u32,
     /// XXH3-64 of the directory, which in turn holds the hashes of the raw
     /// data: two frames with equal values here hold the same chunk.
@@ -99,10 +99,9 @@ pub(crate) fn write_header(header: &FrameHeader) -> [u8; HEADER_LEN] {
     bytes
 }
 
-/// Reads the header at the start of `bytes`, which need not hold more than
-/// [`HEADER_LEN`] bytes. Succeeds only if magic, version and checksum are
-/// right and the lengths are possible, so a scan can use it to find the next
-/// frame behind damage.
+/// Reads the header at the start of `bytes`, which need not hold more than [`HEADER_LEN`] bytes.
+/// Succeeds only if magic, version and checksum are right and the lengths are possible, so a scan
+/// can use it to find the next frame after damage.
 pub fn parse_header(bytes: &[u8]) -> Result<FrameHeader, Error> {
     let Some(bytes) = bytes.first_chunk::<HEADER_LEN>() else {
         return Err(Error::WrongLength {

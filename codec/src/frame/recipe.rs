@@ -8,7 +8,7 @@
 //! | 3 | 1 | predictor: 0 none, 1 delta, 2 xor, 3 row, 4 plane, 5 cube, 6 line |
 //! | 4 | 1 | flags: bit 0 elements are big-endian |
 //! | 5 | 1 | head: raw bytes before the first element |
-//! | 6 | 1 | tail: raw bytes behind the last element |
+//! | 6 | 1 | tail: raw bytes after the last element |
 //! | 7 | 1 | streams per block |
 //! | 8 | 4 | raw bytes per block (the last may be shorter) |
 //! | 12 | 4 | elements per row, 0 if unknown |
@@ -33,7 +33,7 @@ pub(crate) const DENOMINATORS: [f64; 22] = [
 ];
 
 byte_codes! {
-    /// What the payload is made of.
+    /// The contents of the payload.
     pub(crate) enum Scheme {
         /// The raw bytes.
         Verbatim = 0, "verbatim";
@@ -64,7 +64,7 @@ byte_codes! {
 }
 
 byte_codes! {
-    /// What is subtracted from an integer before it is stored.
+    /// The prediction that is subtracted from an integer before it is stored.
     pub(crate) enum Predictor {
         /// Nothing.
         None = 0, "none";
@@ -107,7 +107,7 @@ pub(crate) struct Recipe {
 }
 
 impl Recipe {
-    /// The bytes as they are, in blocks of `block_len`.
+    /// The raw bytes, in blocks of `block_len`.
     pub(crate) fn verbatim(block_len: u32) -> Self {
         Recipe {
             scheme: Scheme::Verbatim,

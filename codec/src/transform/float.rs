@@ -1,10 +1,9 @@
 //! Floats predicted in floating point.
 //!
-//! Where the exponents of neighbours differ, as about zero, sums of ordered
-//! integers miss what sums of floats hit. The elements are split into
-//! [`lanes`](crate::transform::lanes), the left-over ones being a lane of their own; each lane is
-//! predicted by itself, with zeros before it, so that a decoder can follow eight
-//! of them side by side:
+//! Where the exponents of neighbours differ, as around zero, sums of ordered integers miss what
+//! sums of floats hit. The elements are split into [`lanes`](crate::transform::lanes), the
+//! left-over ones being a separate lane; each lane is predicted separately, with zeros before it,
+//! so that a decoder can follow eight of them side by side:
 //!
 //! | predictor | predicted value |
 //! |---|---|

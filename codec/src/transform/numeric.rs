@@ -54,7 +54,7 @@ macro_rules! with_words {
 }
 pub(crate) use with_words;
 
-/// What a block needs beside its residuals.
+/// The parts of a block besides its residuals.
 #[derive(Default)]
 pub(crate) struct SideStreams {
     /// Errors of decimals, one byte each, zigzagged; empty for other maps.
@@ -67,7 +67,7 @@ pub(crate) struct SideStreams {
 }
 
 impl SideStreams {
-    /// Nothing beside the residuals.
+    /// Nothing besides the residuals.
     pub(crate) fn clear(&mut self) {
         self.errors.clear();
         self.excepted.clear();

@@ -53,7 +53,7 @@ impl Taps {
         &self.taps[..self.len]
     }
 
-    /// What the elements before `at` predict for it.
+    /// The prediction for `at` from the elements before it.
     #[inline(always)]
     pub(crate) fn predict<W: Word>(&self, words: &[W], at: usize) -> W {
         let mut sum = W::default();

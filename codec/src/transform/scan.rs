@@ -1,4 +1,4 @@
-//! Running sums, which the compiler does not vectorise by itself.
+//! Running sums, which the compiler does not vectorise.
 #![allow(unsafe_code)]
 
 #[cfg(all(target_arch = "x86_64", not(miri)))]

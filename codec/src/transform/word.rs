@@ -3,7 +3,7 @@
 
 /// Running sums; `transform::scan` has them as vectors.
 pub(crate) trait Scan: Sized {
-    /// Replaces differences, zigzagged if `ZIGZAG`, by their sums, going on from `sum`.
+    /// Replaces differences, zigzagged if `ZIGZAG`, by their sums, continuing from `sum`.
     fn scan<const ZIGZAG: bool>(words: &mut [Self], sum: &mut Self);
 }
 

@@ -1,5 +1,4 @@
-//! Makes the checksums of a damaged frame right again, so that the damage
-//! reaches the decoders behind them.
+//! Corrects the checksums of a damaged frame, so that the damage reaches the decoders behind them.
 
 use twox_hash::XxHash3_64;
 
