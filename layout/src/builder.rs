@@ -1,4 +1,4 @@
-//! Collects what a parser finds as sorted, disjoint extents.
+//! Collects the results of a parser as sorted, disjoint extents.
 
 use crate::error::Error;
 use crate::extent::{Content, LayoutExtent};
@@ -9,7 +9,7 @@ use crate::variable::Variable;
 /// Memory charged for an extent.
 const EXTENT_COST: usize = GROWTH * size_of::<LayoutExtent>();
 
-/// What a parser reports besides variables and extents.
+/// The results of a parser besides variables and extents.
 pub(crate) struct ParseOutcome {
     pub(crate) format: Option<Format>,
     /// What it left out, if anything.

@@ -15,7 +15,7 @@ pub struct LayoutExtent {
 }
 
 impl LayoutExtent {
-    /// First byte behind the extent.
+    /// First byte after the extent.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.offset + self.len
@@ -30,7 +30,7 @@ impl LayoutExtent {
     }
 }
 
-/// What an extent holds. Variables are given by their place in the list of variables.
+/// The contents of an extent. Variables are given by their place in the list of variables.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "content")]
 pub enum Content {
@@ -53,7 +53,7 @@ pub enum Content {
     Filtered {
         /// Which variable.
         variable: u32,
-        /// What the filters made of it.
+        /// The effect of the filters.
         coding: Coding,
     },
     /// Records: the slabs of several variables, interleaved.
@@ -76,7 +76,7 @@ pub struct RecordField {
     pub variable: u32,
 }
 
-/// What filters did to bytes.
+/// The effect of filters on bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Coding {

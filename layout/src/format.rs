@@ -40,13 +40,13 @@ impl Format {
     }
 }
 
-/// What an HDF5 superblock begins with.
+/// The signature of an HDF5 superblock.
 pub(crate) const HDF5_SIGNATURE: &[u8; 8] = b"\x89HDF\r\n\x1a\n";
 
-/// An HDF5 superblock is at the start, or behind a user block of at most this length.
+/// An HDF5 superblock is at the start, or after a user block of at most this length.
 pub(crate) const MAX_USER_BLOCK: u64 = 64 << 10;
 
-/// The format of a file that begins with `head`. 16 bytes decide, except for HDF5 behind a user
+/// The format of a file that begins with `head`. 16 bytes decide, except for HDF5 after a user
 /// block of 512 bytes times a power of two, which is found as far as `head` reaches. NetCDF-4 is
 /// not distinguished from HDF5 here.
 pub(crate) fn detect(head: &[u8]) -> Option<Format> {
@@ -65,7 +65,7 @@ pub(crate) fn detect(head: &[u8]) -> Option<Format> {
         .then_some(Format::Hdf5)
 }
 
-/// Places behind the start where an HDF5 superblock may be.
+/// Places after the start where an HDF5 superblock may be.
 pub(crate) fn user_blocks() -> impl Iterator<Item = u64> {
     std::iter::successors(Some(512), |at| Some(at * 2)).take_while(|&at| at <= MAX_USER_BLOCK)
 }

@@ -10,7 +10,7 @@ use crate::format::Format;
 use crate::ranges::Ranges;
 use crate::variable::Variable;
 
-/// What the bytes of a file mean.
+/// The meaning of the bytes of a file.
 ///
 /// Bytes that no extent covers are opaque. The layout is advice: bytes that mean something else
 /// are still bytes, and nothing that stores or returns them may depend on it.
@@ -78,7 +78,8 @@ impl Layout {
     }
 
     /// Whether a write of `range`, after which the file has `len` bytes, may have changed the
-    /// layout, so that it is worth parsing again. Truncation is the range behind the new end.
+    /// layout, so that it is worth parsing again. For a truncation, pass the range after the new
+    /// end.
     #[must_use]
     pub fn is_stale_after(&self, range: &Range<u64>, len: u64) -> bool {
         self.parsed.touches(range) || (self.follows_len && len != self.file_len)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// What one parse may cost.
+/// The limits of one parse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ParseBudget {
     /// Bytes that may be read, those read again included.
@@ -27,9 +27,9 @@ impl Default for ParseBudget {
 /// How to parse.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ParseOptions {
-    /// What it may cost.
+    /// Its limits.
     pub budget: ParseBudget,
-    /// The file is still being written: extents may lie behind its present end, and records may
+    /// The file is still being written: extents may lie beyond its present end, and records may
     /// follow without end. Otherwise every extent is truncated at the length of the file.
     pub growing: bool,
 }

@@ -14,15 +14,15 @@ use crate::source::ReadAt;
 /// A file of this length does not change its format by growing.
 const DECIDED: u64 = MAX_USER_BLOCK + HDF5_SIGNATURE.len() as u64;
 
-/// Finds out what the bytes of `source` mean. Never fails: an unknown file has a layout without
-/// extents, and [`Layout::problem`] says why.
+/// Parses `source`. Never fails: an unknown file has a layout without extents, and
+/// [`Layout::problem`] says why.
 #[must_use]
 pub fn parse(source: &dyn ReadAt, options: &ParseOptions) -> Layout {
     let mut reader = BudgetedReader::new(source, options.budget);
     let file_len = reader.len();
     let end = if options.growing { u64::MAX } else { file_len };
     let mut builder = LayoutBuilder::new(end);
-    // Parsers should not panic; if one does, the file system goes on.
+    // Parsers should not panic; if one does, the file system keeps working.
     let outcome = catch_unwind(AssertUnwindSafe(|| {
         let outcome = run(&mut reader, &mut builder);
         builder.finish();
@@ -82,7 +82,7 @@ fn run(
     }
 }
 
-/// Looks for HDF5 behind a user block.
+/// Looks for HDF5 after a user block.
 fn user_block(reader: &mut BudgetedReader<'_>) -> Result<Option<u64>, Error> {
     for at in user_blocks() {
         if reader.len() < at + HDF5_SIGNATURE.len() as u64 {

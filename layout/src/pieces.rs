@@ -18,7 +18,7 @@ pub struct Piece {
 }
 
 impl Piece {
-    /// First byte behind the piece.
+    /// First byte after the piece.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.offset + self.len
@@ -38,7 +38,7 @@ impl Piece {
     }
 }
 
-/// What bytes are.
+/// The meaning of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
     /// Metadata, padding, or not understood.
@@ -57,7 +57,7 @@ pub enum Meaning {
     Filtered {
         /// Which variable.
         variable: u32,
-        /// What the filters made of them.
+        /// The effect of the filters.
         coding: Coding,
     },
 }
@@ -79,13 +79,13 @@ impl Layout {
         }
     }
 
-    /// The first extent that ends behind `offset`.
+    /// The first extent that ends after `offset`.
     pub(crate) fn extent_at(&self, offset: u64) -> usize {
         self.extents
             .partition_point(|extent| extent.end() <= offset)
     }
 
-    /// The piece at `offset`, where `number` is the first extent that ends behind it.
+    /// The piece at `offset`, where `number` is the first extent that ends after it.
     fn piece(&self, number: usize, offset: u64) -> Piece {
         match self.extents.get(number) {
             Some(extent) if extent.offset <= offset => inside(extent, offset),

@@ -48,20 +48,20 @@ impl Ranges {
         while self.map.len() > MAX_RANGES / 2 {
             self.gap = (self.gap * 2).max(64);
             let old = std::mem::take(&mut self.map);
-            let mut open: Option<(u64, u64)> = None;
+            let mut open: Option<Range<u64>> = None;
             for (start, end) in old {
                 open = match open {
-                    Some((at, until)) if until.saturating_add(self.gap) >= start => {
-                        Some((at, until.max(end)))
+                    Some(range) if range.end.saturating_add(self.gap) >= start => {
+                        Some(range.start..range.end.max(end))
                     }
-                    Some((at, until)) => {
-                        self.map.insert(at, until);
-                        Some((start, end))
+                    Some(range) => {
+                        self.map.insert(range.start, range.end);
+                        Some(start..end)
                     }
-                    None => Some((start, end)),
+                    None => Some(start..end),
                 };
             }
-            self.map.extend(open);
+            self.map.extend(open.map(|range| (range.start, range.end)));
         }
     }
 

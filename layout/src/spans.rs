@@ -7,7 +7,7 @@ use crate::layout::Layout;
 use crate::pieces::{Meaning, Piece};
 use crate::variable::{ByteOrder, Element, ElementKind};
 
-/// The widest record that is worth being treated as one element.
+/// The widest record that is worth treating as one element.
 const MAX_RECORD_ELEMENT: u64 = 64;
 
 /// A range of bytes to be compressed as one.
@@ -19,7 +19,7 @@ pub struct Span {
     pub len: u64,
     /// What most of it consists of, if that is known.
     pub element: Option<Element>,
-    /// What filters made of it.
+    /// The effect of filters on it.
     pub coding: Coding,
     /// The variable that most of it belongs to.
     pub variable: Option<u32>,
@@ -150,7 +150,7 @@ impl PendingSpan {
             && self.span.variable == other.span.variable
     }
 
-    /// Merges the span behind it; the larger part says what the whole is.
+    /// Merges the span after it; the larger part determines the whole.
     fn merge(&mut self, next: Self) {
         let len = self.span.len + next.span.len;
         if self.is_like(&next) {

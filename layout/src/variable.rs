@@ -30,7 +30,7 @@ pub enum ByteOrder {
     Big,
 }
 
-/// What the elements of a variable are.
+/// The type of the elements of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub struct Element {
     /// How to read one.
@@ -47,7 +47,7 @@ pub struct Variable {
     /// Name, with its groups: `group/name`.
     #[serde(rename = "name")]
     pub path: String,
-    /// What its elements are.
+    /// The type of its elements.
     #[serde(flatten)]
     pub element: Element,
     /// Extents, the fastest-varying last. Dimensions that an element's type adds (HDF5 array
@@ -98,7 +98,8 @@ pub fn dimensions(shape: &[u64]) -> String {
 }
 
 impl Variable {
-    /// Shape of what lies in the file without a gap: a chunk, the part of a record, or all.
+    /// Shape of the part that lies in the file without a gap: a chunk, the part of a record, or
+    /// all.
     #[must_use]
     pub fn slab_shape(&self) -> &[u64] {
         match &self.chunk {

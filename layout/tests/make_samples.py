@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the files in samples/ and what is in them (expected.json).
+"""Writes the files in samples/ and their contents (expected.json).
 
 Needs the Python environment of tests/scripts/setup.sh, ncgen (netcdf-bin), and for PnetCDF
 libpnetcdf-dev and openmpi-bin; PNETCDF may name a directory where they are unpacked.
@@ -40,7 +40,7 @@ def values(dtype, *shape):
 
 
 def variable(data, order, *, width=None, kind=None, **more):
-    """What is expected of a variable: its elements are compared in little-endian order."""
+    """The expected contents of a variable, compared in little-endian order."""
     data = np.asarray(data)
     little = data.astype(data.dtype.newbyteorder("<"))
     return {
@@ -223,7 +223,7 @@ def pnetcdf(path):
 
 
 def hdf5_variables(path):
-    """What h5py sees, with the place of every chunk that went through filters."""
+    """The view of h5py, with the place of every filtered chunk."""
     found = {}
 
     def visit(name, one):
@@ -321,7 +321,7 @@ def nc4_types(file):
 
 
 def nc4_many(file):
-    """So many variables that the group keeps its links in a heap."""
+    """Enough variables that the group keeps its links in a heap."""
     file.createDimension("x", 3)
     for i in range(40):
         file.createVariable(f"variable_{i:03}", "i4", ("x",))[:] = values("i4", 3)

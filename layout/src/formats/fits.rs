@@ -40,7 +40,7 @@ pub(crate) fn parse(
     })
 }
 
-/// What the cards of a header unit say.
+/// The contents of the cards of a header unit.
 #[derive(Default)]
 struct Cards {
     simple: bool,

@@ -11,7 +11,7 @@ const ATTRIBUTES: u64 = 0x0c;
 const MAX_NAME: u64 = 4096;
 const MAX_RANK: u64 = 1024;
 
-/// What the header says, as far as it matters here.
+/// The contents of the header, as far as they matter here.
 pub(crate) struct Header {
     pub(crate) version: u8,
     /// Number of records, unless the writer left that open.
@@ -19,7 +19,7 @@ pub(crate) struct Header {
     /// Lengths of the dimensions; 0 is the record dimension.
     pub(crate) dimensions: Vec<u64>,
     pub(crate) variables: Vec<HeaderVariable>,
-    /// First byte behind the header.
+    /// First byte after the header.
     pub(crate) end: u64,
 }
 

@@ -41,8 +41,8 @@ pub(crate) fn read(file: &mut Hdf5File<'_, '_>, sink: &mut ChunkSink<'_>) -> Res
         Index::Single(filtered) => {
             let stored = StoredChunk {
                 address,
-                len: filtered.map(|(len, _)| len),
-                skipped: filtered.map_or(0, |(_, skipped)| skipped),
+                len: filtered.map(|chunk| chunk.len),
+                skipped: filtered.map_or(0, |chunk| chunk.skipped),
             };
             sink.chunk(file, &vec![0; rank], stored)
         }

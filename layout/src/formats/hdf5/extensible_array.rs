@@ -25,6 +25,21 @@ struct Array {
     counts: Vec<u64>,
 }
 
+/// Equal data blocks that a super block stands for.
+struct SuperBlock {
+    blocks: u64,
+    /// Entries of each.
+    len: u64,
+}
+
+struct DataBlock {
+    address: u64,
+    /// Its entries.
+    len: u64,
+    /// Number of its first entry in the array.
+    first: u64,
+}
+
 pub(crate) fn read(
     file: &mut Hdf5File<'_, '_>,
     sink: &mut ChunkSink<'_>,
@@ -92,19 +107,25 @@ pub(crate) fn read(
     let mut pointers = Fields::new("extensible array index", &pointers);
     let mut first = in_index;
     for number in 0..super_blocks {
-        let Some((blocks, len)) = array.super_block(number) else {
+        let Some(SuperBlock { blocks, len }) = array.super_block(number) else {
             break;
         };
         if number < listed {
             for _ in 0..blocks {
-                if let Some(block) = pointers.address(file.offsets)? {
-                    array.block(file, sink, block, len, first, &|_| true)?;
+                if let Some(address) = pointers.address(file.offsets)? {
+                    let block = DataBlock {
+                        address,
+                        len,
+                        first,
+                    };
+                    array.block(file, sink, &block, &|_| true)?;
                 }
                 first = first.saturating_add(len);
             }
         } else {
             if let Some(address) = pointers.address(file.offsets)? {
-                array.pointers(file, sink, address, blocks, len, first)?;
+                let all = SuperBlock { blocks, len };
+                array.pointers(file, sink, address, &all, first)?;
             }
             first = first.saturating_add(blocks.saturating_mul(len));
         }
@@ -113,11 +134,12 @@ pub(crate) fn read(
 }
 
 impl Array {
-    /// Data blocks of a super block, and entries of each.
-    fn super_block(&self, number: u64) -> Option<(u64, u64)> {
-        let blocks = 1u64.checked_shl((number / 2) as u32)?;
+    fn super_block(&self, number: u64) -> Option<SuperBlock> {
         let entries = 1u64.checked_shl(number.div_ceil(2) as u32)?;
-        Some((blocks, entries.checked_mul(self.min_entries)?))
+        Some(SuperBlock {
+            blocks: 1u64.checked_shl((number / 2) as u32)?,
+            len: entries.checked_mul(self.min_entries)?,
+        })
     }
 
     fn entries(
@@ -149,8 +171,7 @@ impl Array {
         file: &mut Hdf5File<'_, '_>,
         sink: &mut ChunkSink<'_>,
         address: u64,
-        blocks: u64,
-        len: u64,
+        &SuperBlock { blocks, len }: &SuperBlock,
         first: u64,
     ) -> Result<(), Error> {
         let offsets = file.offsets as u64;
@@ -167,14 +188,18 @@ impl Array {
         let pointers = file.read(at, blocks.saturating_mul(offsets))?;
         let mut pointers = Fields::new("extensible array super block", &pointers);
         for number in 0..blocks {
-            if let Some(block) = pointers.address(file.offsets)? {
-                let first = first.saturating_add(number.saturating_mul(len));
+            if let Some(address) = pointers.address(file.offsets)? {
+                let block = DataBlock {
+                    address,
+                    len,
+                    first: first.saturating_add(number.saturating_mul(len)),
+                };
                 let written = |page: u64| {
                     let bit = number * pages + page;
                     let byte = bitmap.get((bit / 8) as usize).copied().unwrap_or(0u8);
                     byte & (0x80u8 >> (bit % 8)) != 0
                 };
-                self.block(file, sink, block, len, first, &written)?;
+                self.block(file, sink, &block, &written)?;
             }
         }
         Ok(())
@@ -185,9 +210,11 @@ impl Array {
         &self,
         file: &mut Hdf5File<'_, '_>,
         sink: &mut ChunkSink<'_>,
-        address: u64,
-        len: u64,
-        first: u64,
+        &DataBlock {
+            address,
+            len,
+            first,
+        }: &DataBlock,
         written: &dyn Fn(u64) -> bool,
     ) -> Result<(), Error> {
         let signature = file.read(address, 4)?;

@@ -67,7 +67,7 @@ impl Filters {
         self.ids.is_empty()
     }
 
-    /// What the filters did to a chunk; a bit of `skipped` says that one was not applied.
+    /// The effect of the filters on a chunk; a bit of `skipped` says that one was not applied.
     pub(crate) fn coding(&self, skipped: u32) -> Coding {
         let mut coding = Coding::Plain;
         for (number, &id) in self.ids.iter().enumerate() {
@@ -75,7 +75,7 @@ impl Filters {
                 continue;
             }
             match id {
-                // A checksum behind the chunk.
+                // A checksum after the chunk.
                 FLETCHER32 => {}
                 SHUFFLE if coding == Coding::Plain => coding = Coding::Rearranged,
                 SHUFFLE => {}

@@ -98,9 +98,12 @@ fn read_v1(file: &mut Hdf5File<'_, '_>, address: u64, head: &[u8]) -> Result<Obj
     fields.skip(7)?;
     let len = u64::from(fields.u32()?);
     let mut object = Object::default();
-    let mut blocks = vec![(address.saturating_add(16), len)];
+    let mut blocks = vec![HeaderBlock {
+        address: address.saturating_add(16),
+        len,
+    }];
     let mut next = 0;
-    while let Some(&(address, len)) = blocks.get(next) {
+    while let Some(&HeaderBlock { address, len }) = blocks.get(next) {
         next += 1;
         let block = file.read(address, len)?;
         let mut fields = Fields::new("object header message", &block);
@@ -134,13 +137,16 @@ fn read_v2(file: &mut Hdf5File<'_, '_>, address: u64, head: &[u8]) -> Result<Obj
     let len = file.read(at, width)?;
     let len = Fields::new("object header", &len).uint(width as usize)?;
     let mut object = Object::default();
-    let mut blocks = vec![(at + width, len)];
+    let mut blocks = vec![HeaderBlock {
+        address: at + width,
+        len,
+    }];
     let mut next = 0;
-    while let Some(&(address, len)) = blocks.get(next) {
+    while let Some(&HeaderBlock { address, len }) = blocks.get(next) {
         let block = file.read(address, len)?;
         let mut block = block.as_slice();
         if next > 0 {
-            // A continuation has a signature before and a checksum behind its messages.
+            // A continuation has a signature before and a checksum after its messages.
             let mut fields = Fields::new("object header continuation", block);
             fields.expect(b"OCHK")?;
             let inner = fields.rest().len().saturating_sub(4);
@@ -161,11 +167,18 @@ fn read_v2(file: &mut Hdf5File<'_, '_>, address: u64, head: &[u8]) -> Result<Obj
     Ok(object)
 }
 
+/// A part of an object header.
+#[derive(Clone, Copy)]
+struct HeaderBlock {
+    address: u64,
+    len: u64,
+}
+
 /// Keeps a message, or notes where the header continues.
 fn take(
     file: &Hdf5File<'_, '_>,
     object: &mut Object,
-    blocks: &mut Vec<(u64, u64)>,
+    blocks: &mut Vec<HeaderBlock>,
     kind: u16,
     flags: u8,
     body: &[u8],
@@ -182,7 +195,7 @@ fn take(
             found: blocks.len() as u64,
         });
     }
-    blocks.push((address, len));
+    blocks.push(HeaderBlock { address, len });
     Ok(())
 }
 

@@ -34,13 +34,21 @@ pub(crate) struct Chunked {
 #[derive(Clone, Copy)]
 pub(crate) enum Index {
     BTree1,
-    /// The one chunk is at the address; if it is filtered, its length and the filters skipped.
-    Single(Option<(u64, u32)>),
+    /// The one chunk is at the address.
+    Single(Option<FilteredChunk>),
     /// The chunks lie at the address, one after the other.
     Implicit,
     FixedArray,
     ExtensibleArray,
     BTree2,
+}
+
+/// What is said of a chunk that went through filters.
+#[derive(Clone, Copy)]
+pub(crate) struct FilteredChunk {
+    pub(crate) len: u64,
+    /// The filters that were not applied, one bit for each.
+    pub(crate) skipped: u32,
 }
 
 pub(crate) fn parse(file: &Hdf5File<'_, '_>, body: &[u8]) -> Result<Storage, Error> {
@@ -111,9 +119,10 @@ fn indexed(file: &Hdf5File<'_, '_>, mut fields: Fields<'_>) -> Result<Storage, E
     let index = |fields: &mut Fields<'_>| {
         let kind = fields.u8()?;
         let index = match kind {
-            1 if flags & SINGLE_FILTERED != 0 => {
-                Index::Single(Some((fields.uint(file.lengths)?, fields.u32()?)))
-            }
+            1 if flags & SINGLE_FILTERED != 0 => Index::Single(Some(FilteredChunk {
+                len: fields.uint(file.lengths)?,
+                skipped: fields.u32()?,
+            })),
             1 => Index::Single(None),
             2 => Index::Implicit,
             // The other indexes repeat their parameters in their own headers.
