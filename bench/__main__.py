@@ -48,7 +48,7 @@ def say(text):
 
 
 def measure(options, names):
-    """Makes the device, runs the workloads, leaves nothing behind."""
+    """Creates the device, runs the workloads, cleans up."""
     work = os.path.abspath(options.work)
     cache = os.path.abspath(options.cache or os.path.join(work, "cache"))
     scratch = os.path.join(work, "mounts")
@@ -118,7 +118,7 @@ def main():
         run = measure(options, names)
     except subprocess.CalledProcessError as error:
         sys.exit(f"bench: {' '.join(error.cmd)}: {(error.stderr or '').strip() or error}")
-    # Only a full run of everything is what the documents show.
+    # The documents show only full runs.
     stem = "-".join(options.names) or {"full": "latest"}.get(options.scale, options.scale)
     write(run, options.results, stem)
     if stem == "latest":

@@ -1,4 +1,4 @@
-"""What is written: made from fixed seeds, so that every run has the same bytes."""
+"""The data, made from fixed seeds, so that every run has the same bytes."""
 import os
 
 import numpy as np

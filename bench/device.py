@@ -76,7 +76,7 @@ class Device:
             self.throttle(0)
 
     def raw_speeds(self, size=96 << 20):
-        """Bytes per second of dd with O_DIRECT; what is on the device is lost."""
+        """Bytes per second of dd with O_DIRECT; overwrites the device."""
         count = f"count={size >> 20}"
         speeds = {}
         for way, command in {
@@ -90,7 +90,7 @@ class Device:
 
 
 def sweep_image(image):
-    """Detaches what a run that was killed has left."""
+    """Detaches the devices that a killed run has left."""
     if not os.path.exists(image):
         return
     for line in run("losetup", "-j", image).splitlines():

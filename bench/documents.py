@@ -1,4 +1,4 @@
-"""What the documents say of the last full run: python -m bench.documents [--check]
+"""The parts of the documents about the last full run: python -m bench.documents [--check]
 
 README.md and docs/performance.md have a generated part each, bench/results/latest.md is generated
 as a whole. `--check` fails where one of them differs from bench/results/latest.json.
@@ -27,7 +27,7 @@ def pictures(run, stem):
 
 
 def report(run, stem):
-    """All results of a run as a page of their own."""
+    """All results of a run as a separate page."""
     return "# Results\n\n" + render.markdown(run, pictures(run, stem))
 
 
@@ -53,7 +53,7 @@ def refresh(run):
 
 
 def outdated(documents):
-    """Those that say something else than they should."""
+    """Documents that differ from the results."""
     return [os.path.relpath(path, ROOT) for path, text in documents.items() if read(path) != text]
 
 

@@ -14,7 +14,7 @@ BUDGET = min(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4, 4 <<
 
 
 class Setting:
-    """What workloads may ask: sizes of this run, data, peers, places."""
+    """The context of workloads: sizes of this run, data, peers, places."""
 
     def __init__(self, scale, device, scratch, cache, binary, repetitions):
         self.scale, self.device, self.scratch, self.cache = scale, device, scratch, cache
@@ -130,7 +130,7 @@ def new_row(case):
 
 
 def machine(setting):
-    """What readers need to know of where the figures come from."""
+    """Facts about the machine and the run that readers need."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "kernel": platform.release(),
@@ -144,7 +144,7 @@ def machine(setting):
 
 
 def check_throttle(setting):
-    """Raw transfers, and what an fsync on ext4 and btrfs gets, in MB/s; sets `throttle_fault`.
+    """Raw transfers, and the rate of an fsync on ext4 and btrfs, in MB/s; sets `throttle_fault`.
 
     After a pause the kernel lets the first tenth of a second pass at once, about 20 MiB, so
     that small transfers look faster than the limit; that is the same for everybody.

@@ -6,7 +6,7 @@ MEBI = 1 << 20
 
 
 class Differs(Exception):
-    """What was read is not what was written."""
+    """The bytes read differ from those written."""
 
 
 def raw(array):
@@ -58,7 +58,7 @@ def compare(path, data):
 
 
 def forget(path):
-    """Drops what the page cache has of a file; what a daemon has decoded stays."""
+    """Drops a file from the page cache; decoded data in a daemon stays."""
     descriptor = os.open(path, os.O_RDONLY)
     os.fsync(descriptor)
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)

@@ -1,4 +1,4 @@
-"""Clocks, CPU time, memory, child processes: what the workloads measure with."""
+"""The instruments of the workloads: clocks, CPU time, memory, child processes."""
 import os
 import pickle
 import select
@@ -46,8 +46,8 @@ def uninterrupted():
 
 
 def run(*command, **options):
-    """Output of a command; what it complains about is shown when it fails."""
-    # In a session of its own: a terminal's interrupt is for this program alone.
+    """Output of a command; its stderr is shown when it fails."""
+    # In a separate session: a terminal's interrupt is for this program alone.
     done = subprocess.run(command, capture_output=True, text=True, start_new_session=True, **options)
     if done.returncode != 0:
         raise subprocess.CalledProcessError(done.returncode, command, done.stdout, done.stderr)
@@ -94,7 +94,7 @@ def span():
 
 
 def drop_caches():
-    """Only clean pages go, so what matters must be unmounted or synced before."""
+    """Drops only clean pages, so unmount or sync first."""
     with open("/proc/sys/vm/drop_caches", "w") as file:
         file.write("3")
 
@@ -118,9 +118,9 @@ class Child:
             status = 1
             try:
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
-                # An interrupt is the parent's business, who then ends this one.
+                # The parent handles interrupts, and then ends this process.
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
-                # Else the child would hold these open, and never see its parent die.
+                # Otherwise the child would hold these open, and never see its parent die.
                 os.close(self.answers)
                 os.close(self.start)
 
@@ -202,5 +202,5 @@ def in_children(*works):
 
 
 def in_child(work):
-    """Runs one function in a process of its own; returns its answer."""
+    """Runs one function in a separate process; returns its answer."""
     return in_children(work)[1][0]

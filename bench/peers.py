@@ -88,7 +88,7 @@ def unmount(target):
 
 
 def close_below(directory):
-    """Closes what this process has open in a directory: an interrupt comes before any `close`."""
+    """Closes the files that this process has open in a directory: an interrupt comes before any `close`."""
     below = directory.rstrip("/") + "/"
     for descriptor in map(int, os.listdir("/proc/self/fd")):
         try:
@@ -106,7 +106,7 @@ def files(path):
 
 
 class Peer:
-    """What all have in common."""
+    """The common part of all peers."""
 
     daemon = staticmethod(lambda place: None)
 
@@ -169,7 +169,7 @@ class Btrfs(Peer):
 
 
 class Bindfs(Ext4):
-    """ext4 seen through a plain FUSE pass-through: what FUSE itself costs."""
+    """ext4 through a plain FUSE pass-through, for the cost of FUSE itself."""
 
     def check(self):
         if shutil.which("bindfs") is None:
@@ -241,17 +241,17 @@ CORE = (EXT4, FORCE3, BINDFS, SHALE)
 
 
 def on(device, names):
-    """Without bindfs where a slow device hides what FUSE costs, which is all that it is there for."""
+    """Without bindfs where a slow device hides the cost of FUSE, which is its only purpose."""
     return tuple(name for name in names if device == "free" or name != BINDFS)
 
 
 def portion(place, values, slow=(BINDFS,)):
-    """What a peer is given of these: those that would take most of the time do with an eighth."""
+    """The bytes a peer is given: peers that would take most of the time get an eighth."""
     return values[: max(1, len(values) // 8)] if place.peer.name in slow else values
 
 
 def make(binary):
-    """All peers by name. Settling is off: it is measured apart."""
+    """All peers by name. Settling is off: it is measured separately."""
     return {
         peer.name: peer
         for peer in (

@@ -82,12 +82,12 @@ ROWS = (sizes, slices, header, small_writes, large_writes, creates, settling)
 
 
 def section(run):
-    """What stands between the markers."""
+    """The text between the markers."""
     results = Results(run)
     rows = [list(row) for row in (make(results) for make in ROWS) if row]
     text = (
         f"The run of `make bench` on {run['date']}: {run['machine']['cores']} cores, a virtual disk, medians of "
         f"{run['repetitions']}. [docs/performance.md](docs/performance.md) has the conditions and more, losses included."
     )
-    return f"{text}\n\n{render.table(['', 'ShaleFS', 'beside it'], rows)}\n"
+    return f"{text}\n\n{render.table(['', 'ShaleFS', 'others'], rows)}\n"
 

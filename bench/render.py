@@ -45,7 +45,7 @@ def heading(metric):
 
 
 def behind(metrics, rows, own):
-    """What peers do better than a default ShaleFS mount: nothing is left for readers to find."""
+    """All figures in which a peer beats a default ShaleFS mount."""
     parts = []
     mine = rows.get(own)
     if mine is None or all(row["peer"].startswith("shale") for row in rows.values()):

@@ -1,4 +1,4 @@
-"""The figures that were asked for, and whether a run reaches them."""
+"""The target figures, and whether a run reaches them."""
 from dataclasses import dataclass
 from typing import Callable, Optional
 
@@ -10,7 +10,7 @@ EXTRA_MEMORY = 128 << 20
 
 @dataclass(frozen=True)
 class Target:
-    """A figure: at least (`>=`) or at most (`<=`) what is asked."""
+    """A figure: at least (`>=`) or at most (`<=`) the target."""
 
     text: str
     sign: str

@@ -5,7 +5,7 @@
 
 
 class NotSupported(Exception):
-    """A library is installed without what is needed."""
+    """An installed library lacks a needed feature."""
 
 
 class Hdf5:
@@ -151,7 +151,7 @@ def blosc2(level):
 
 
 def compressing(smoke):
-    """Applications that compress by themselves."""
+    """Applications that compress their own data."""
     if smoke:
         return [deflate(1)]
     return [deflate(1), deflate(4), NetCdf4(1), NetCdf4(4), blosc2(1), blosc2(5), Zarr(), Adios2()]

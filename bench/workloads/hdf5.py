@@ -1,4 +1,4 @@
-"""HDF5 files, and applications that compress by themselves."""
+"""HDF5 files, and applications that compress their own data."""
 import time
 
 from bench import files, peers
@@ -70,5 +70,5 @@ def cases(setting, device):
 
 
 def base(key):
-    """What a row is compared with."""
+    """The row to compare with."""
     return "ext4 chunked" if key.startswith("app ") or key.endswith("chunked") else "ext4 contiguous"

@@ -1,4 +1,4 @@
-"""What the daemon needs when its budget is small."""
+"""Memory of the daemon with a small budget."""
 import numpy as np
 
 from bench import files, peers

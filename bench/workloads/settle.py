@@ -1,4 +1,4 @@
-"""What settling gains: stored sizes, speed of reading, slices, the cost of the index."""
+"""The gain of settling: stored sizes, speed of reading, slices, the cost of the index."""
 import glob
 import os
 import shutil
@@ -97,7 +97,7 @@ def cases(setting, device):
 
 
 def tables(setting):
-    """What has no spread: sizes, frames and bytes that are read."""
+    """Figures without spread: sizes, frames and bytes that are read."""
     result = [] if setting.smoke else [sizes(setting)]
     with setting.place(peers.SHALE) as place:
         result += [reads(setting, place), parts(setting, place)]
@@ -162,7 +162,7 @@ def index_bytes(place):
 
 
 def reads(setting, place):
-    """Frames for a header, and what the index costs."""
+    """Frames for a header, and the cost of the index."""
     empty, values, path = index_bytes(place), data.smooth(*shape(setting)), place.at("levels.nc")
     write(path, values)
     run(place.peer.binary, "settle", "--wait", path)
@@ -184,7 +184,7 @@ def parts(setting, place):
     """Stored bytes that reading a slice fetches, with and without the page cache's read-ahead."""
     path, rows, worst = place.at("levels.nc"), [], 0
     stored, elements = place.stored(path), np.prod(shape(setting))
-    # Well behind the megabytes that are read when the file is opened.
+    # Well past the megabytes that are read when the file is opened.
     at = {"t": shape(setting)[0] * 2 // 3, "z": 3, "y": 90, "x": 180, ":": slice(None)}
     for name in SLICES[: setting.amount(6, 6, 1)]:
         index = tuple(at[letter] for letter in name[1:-1].split(", "))

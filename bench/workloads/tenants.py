@@ -1,4 +1,4 @@
-"""One program writes in bulk while another wants small answers soon."""
+"""One program writes in bulk while another needs small reads quickly."""
 import os
 import select
 import time

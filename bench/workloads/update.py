@@ -24,7 +24,7 @@ PIECE = 64 << 10
 
 
 def cases(setting, device):
-    # A tenth of it is more than what a throttle lets pass at once.
+    # A tenth of it is more than a throttle lets pass at once.
     size = setting.size(320, 64, 4)
     source = setting.wind(size + size // 10 // PIECE * PIECE)
     values, extra = files.raw(source)[:size], files.raw(source)[size:]
