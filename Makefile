@@ -10,8 +10,8 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 SHALE ?= $(TARGET)/release/shale
 export CARGO
 
-# Under sudo, root has no cargo where the user has rustup: use the user's toolchain, and leave the
-# user's ~/.cargo alone.
+# Under sudo, root may have no cargo while the user has rustup: use the user's toolchain, and leave
+# the user's ~/.cargo alone.
 ifeq ($(shell command -v $(firstword $(CARGO)) 2> /dev/null),)
 USER_HOME := $(shell [ -z "$$SUDO_USER" ] || getent passwd "$$SUDO_USER" | cut -d: -f6)
 ifneq ($(and $(USER_HOME),$(wildcard $(USER_HOME)/.cargo/bin/cargo)),)
@@ -20,6 +20,8 @@ export RUSTUP_HOME ?= $(USER_HOME)/.rustup
 endif
 endif
 TOOLCHAIN := packaging/toolchain.sh
+# Without protoc there is no etcd engine. Looked up when it is needed: the set-up may install it.
+FEATURES = $(shell packaging/protoc.sh && echo --features etcd)
 
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml)
 # The day of the last change, so that two builds of one version are the same.
@@ -27,7 +29,7 @@ DATE := $(shell git log -1 --format=%cs 2> /dev/null || date +%F)
 
 PREFIX ?= /usr/local
 BINDIR ?= $(PREFIX)/bin
-# mount(8) looks for helpers here and nowhere else; /sbin where that is not a link to /usr/sbin.
+# mount(8) looks for helpers only here; /sbin where that is not a link to /usr/sbin.
 HELPERDIR ?= /usr/sbin
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 MANDIR ?= $(PREFIX)/share/man
@@ -44,13 +46,13 @@ GENERATED := $(TARGET)/generated
 all: build
 
 build:
-	@$(TOOLCHAIN)
-	$(CARGO) build --release --locked
+	@$(TOOLCHAIN) build
+	$(CARGO) build --release --locked $(FEATURES)
 
-# The daemon that aborts where a test says. The tests turn that on, for all that is built with them.
+# The daemon that aborts where a test says. Building with the tests turns that feature on.
 failpoints:
 	@$(TOOLCHAIN)
-	$(CARGO) build --locked -p shale -p shale-tests
+	$(CARGO) build --locked -p shale -p shale-tests $(FEATURES)
 	install -D "$(TARGET)/debug/shale" "$(TARGET)/failpoints/shale"
 
 # KEEP reaches the command through the environment.
@@ -74,7 +76,7 @@ check:
 unit:
 	@tests/scripts/test.sh unit
 
-# The store under a scheduler of threads, which is built with other locks than the other suites.
+# The store under a scheduler of threads, built with other locks than the other suites.
 interleavings:
 	@tests/scripts/interleavings.sh
 
@@ -83,10 +85,10 @@ e2e: build setup
 	@tests/scripts/test.sh e2e
 
 $(SHALE):
-	@$(TOOLCHAIN)
-	$(CARGO) build --release --locked
+	@$(TOOLCHAIN) build
+	$(CARGO) build --release --locked $(FEATURES)
 
-# What the command can write about itself, and the page that is written by hand.
+# Pages and completions that the command generates, and the page that is written by hand.
 generated: $(SHALE)
 	rm -rf "$(GENERATED)"
 	"$(abspath $(SHALE))" generate --date "$(DATE)" "$(GENERATED)"
@@ -118,7 +120,7 @@ uninstall:
 	rm -rf "$(DESTDIR)$(DOCDIR)"
 
 deb: $(SHALE)
-	packaging/deb.sh "$(VERSION)" "$(SHALE)" "$(TARGET)"
+	FEATURES="$(FEATURES)" packaging/deb.sh "$(VERSION)" "$(SHALE)" "$(TARGET)"
 
 # All workloads beside all peers; refreshes bench/results/latest.*, docs/performance.md and README.md.
 # QUICK=1 reaches the script through the environment.
@@ -129,15 +131,15 @@ bench: build
 bench-%: build
 	SHALE_BIN="$(abspath $(SHALE))" bench/run.sh $*
 
-# Crashes, losses of power, damage, sick devices and load for as long as asked: make torture HOURS=2
+# Crashes, losses of power, damage, sick devices and load for a given time: make torture HOURS=2
 torture: build failpoints setup
 	@tests/scripts/torture.sh
 
-# The codec beside its peers, as a table; wants a quiet machine.
+# The codec beside its peers, as a table; needs a quiet machine.
 bench-codec:
 	bench/codec/run.sh
 
-# The generated parts of docs/performance.md and README.md once more, from the last full run.
+# Regenerates the generated parts of docs/performance.md and README.md from the last full run.
 bench-docs:
 	bench/run.sh --docs bench/results/latest.json
 
@@ -151,8 +153,8 @@ fuzz-layout:
 	mkdir -p layout/fuzz/corpus/parse
 	cd layout && $(CARGO) +nightly fuzz run --fuzz-dir fuzz parse fuzz/corpus/parse tests/samples -- -max_len=30000 -max_total_time=$(or $(SECONDS),600)
 
-# What reads the files of a store: index, packs, superblock; and attributes that users set.
-# SECONDS is for each target. The seeds are under CRATE/fuzz/corpus, and stay as they are.
+# The readers of the files of a store (index, packs, superblock) and of attributes that users set.
+# SECONDS is for each target. The seeds are under CRATE/fuzz/corpus, and do not change.
 FUZZ = $(CARGO) +nightly fuzz run --fuzz-dir fuzz -O -a $(1) fuzz/found/$(1) fuzz/corpus/$(1) -- -max_len=$(2) -max_total_time=$(or $(SECONDS),600)
 
 fuzz-index:
@@ -173,11 +175,11 @@ fuzz-policy:
 	cd fs && mkdir -p fuzz/found/policy
 	cd fs && $(call FUZZ,policy,512)
 
-# Needs a nightly toolchain with Miri. The scalar code, without what calls C.
+# Needs a nightly toolchain with Miri. Only the scalar code, without calls of C.
 miri-codec:
 	$(CARGO) +nightly miri test -p shale-codec --lib -- --skip every_coder --skip any_size --skip any_width --skip simd
 
-# Data races, with the thread sanitizer; says what has to be installed for it.
+# Data races, with the thread sanitizer; says what must be installed.
 tsan: setup
 	@tests/scripts/tsan.sh
 

@@ -1,14 +1,18 @@
 #!/usr/bin/env python3
-"""Prints debian/copyright: our licences, and those of every crate that is linked in."""
+"""Prints debian/copyright: our licences, and those of every crate that is linked in.
+
+The arguments are those with which the command was built (`--features ...`).
+"""
 import json
 import pathlib
 import subprocess
+import sys
 
 COMMAND = ["cargo", "metadata", "--format-version", "1", "--locked", "--filter-platform"]
 
 
 def linked(metadata):
-    """Crates that the command is linked with: what it depends on, tests and tools left out."""
+    """Crates that are linked into the command: its dependencies without those of tests and tools."""
     packages = {package["id"]: package for package in metadata["packages"]}
     nodes = {node["id"]: node for node in metadata["resolve"]["nodes"]}
     waiting = [key for key, package in packages.items() if package["name"] == "shale"]
@@ -25,14 +29,14 @@ def linked(metadata):
 
 
 def indented(text):
-    """A text as a field of the format wants it."""
+    """A text in the form of a field of the format."""
     return "\n".join(" " + (line.rstrip() or ".") for line in text.strip().splitlines())
 
 
 def main():
     host = subprocess.run(["rustc", "-vV"], check=True, capture_output=True, text=True).stdout
     host = next(line.split()[1] for line in host.splitlines() if line.startswith("host:"))
-    metadata = json.loads(subprocess.run(COMMAND + [host], check=True, capture_output=True, text=True).stdout)
+    metadata = json.loads(subprocess.run(COMMAND + [host] + sys.argv[1:], check=True, capture_output=True, text=True).stdout)
     print("Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/")
     print("Upstream-Name: ShaleFS\n")
     print("Files: *\nCopyright: the ShaleFS authors\nLicense: Expat or Apache-2.0\n")

@@ -17,9 +17,9 @@ make --no-print-directory -s install SHALE="$command" DESTDIR="$tree" PREFIX=/us
     ZSHDIR=/usr/share/zsh/vendor-completions
 strip --strip-all --remove-section=.comment --remove-section=.note "$tree/usr/bin/shale"
 
-# As Debian wants documents: copyright, its own kind of changelog, manual pages compressed.
+# Documents as Debian requires: copyright, Debian changelog, compressed manual pages.
 doc=$tree/usr/share/doc/shale
-packaging/copyright.py > "$doc/copyright"
+packaging/copyright.py ${FEATURES:-} > "$doc/copyright"
 cat > "$doc/changelog" << END
 shale ($version) unstable; urgency=medium
 
@@ -34,7 +34,7 @@ find "$tree/usr/share/man" -type l | while read -r link; do
     rm "$link"
 done
 
-# The newest version of the C library of which a symbol is used.
+# The newest version of the C library that a used symbol needs.
 glibc=$(grep -aoE 'GLIBC_2\.[0-9]+' "$tree/usr/bin/shale" | sed 's/GLIBC_//' | sort -Vu | tail -n 1)
 size=$(du -k -s --apparent-size "$tree" | cut -f 1)
 cat > "$tree/DEBIAN/control" << END

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Says in one sentence what is missing, before anything is built: toolchain.sh [demo]
+# Names what is missing, before anything is built: toolchain.sh [build|demo]
 set -eu
 cd "$(dirname "$0")/.."
 missing() {
@@ -22,4 +22,7 @@ if [ "${1:-}" = demo ]; then
     [ -e /dev/fuse ] || missing "/dev/fuse is not there; load it with 'modprobe fuse', or give it to the container"
     [ "$(id -u)" = 0 ] || command -v fusermount3 > /dev/null ||
         missing "ordinary users need fusermount3 to mount; install the package fuse3"
+fi
+if [ "${1:-}" = build ] && ! packaging/protoc.sh; then
+    echo "note: this build has no etcd engine, because protoc is missing; install the packages protobuf-compiler and libprotobuf-dev for it"
 fi

@@ -20,7 +20,7 @@ pub struct BackingEntry {
 pub struct Space {
     /// Size of the file system in bytes.
     pub total: u64,
-    /// Free bytes, including what is reserved for root.
+    /// Free bytes, including those reserved for root.
     pub free: u64,
     /// Free bytes that this process may use.
     pub available: u64,
@@ -51,8 +51,8 @@ pub enum Access {
     Write,
     /// A file that must not exist yet, for reading and writing (`O_EXCL`).
     CreateNew,
-    /// The same for a file that grows by large pieces until it is sealed
-    /// ([`BackingFile::seal`]), and is then only read.
+    /// The same for a file that grows in large steps until it is sealed ([`BackingFile::seal`]),
+    /// and is then only read.
     CreatePack,
 }
 
@@ -126,7 +126,7 @@ pub trait Backing: Send + Sync + std::fmt::Debug {
         Ok(())
     }
 
-    /// Whether a file that existed is gone. False where that cannot be known.
+    /// Whether a file that existed is missing. False if that cannot be known.
     fn is_missing(&self, path: &Path) -> bool {
         let _ = path;
         false
@@ -167,7 +167,7 @@ pub trait BackingFile: Send + Sync + std::fmt::Debug {
     fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()>;
 
     /// Makes contents and length durable (`fdatasync`). After an error nothing written since the
-    /// last success can be relied upon, even if a later call succeeds.
+    /// last success is certain to be durable, even if a later call succeeds.
     ///
     /// # Errors
     /// What the operating system says.

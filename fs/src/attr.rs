@@ -1,5 +1,6 @@
 //! Attributes as `stat(2)` shows them.
 
+use shale_index::Ino;
 use shale_index::schema::Time;
 use shale_store::CurrentInode;
 
@@ -7,7 +8,7 @@ use shale_store::CurrentInode;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attr {
     /// Inode number.
-    pub ino: u64,
+    pub ino: Ino,
     /// Type and permissions.
     pub mode: u32,
     /// Number of names.

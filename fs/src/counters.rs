@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use shale_index::Ino;
 use shale_store::Counter;
 
 /// Upper bounds of the histogram of operation times, in microseconds. One more bucket holds longer
@@ -106,7 +107,7 @@ pub(crate) struct Times {
     pub(crate) nanos: Counter,
 }
 
-/// Everything that is counted between the kernel and the store.
+/// All counters between the kernel and the store.
 #[derive(Debug)]
 pub(crate) struct Counters {
     begun: Instant,
@@ -188,7 +189,7 @@ impl Counters {
     }
 
     /// Records the end of an operation.
-    pub(crate) fn done(&self, op: Op, ino: u64, begun: Instant, errno: Option<i32>) {
+    pub(crate) fn done(&self, op: Op, ino: Ino, begun: Instant, errno: Option<i32>) {
         let time = begun.elapsed();
         let times = self.times(op);
         let micros = time.as_micros() as u64;
@@ -210,7 +211,7 @@ impl Counters {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slow {
     pub(crate) op: Op,
-    pub(crate) ino: u64,
+    pub(crate) ino: Ino,
     pub(crate) time: Duration,
     pub(crate) begun: Instant,
 }
@@ -307,7 +308,7 @@ mod tests {
         for millis in 1..100 {
             slowest.note(slow(millis, 0));
         }
-        let inodes: Vec<u64> = slowest.list().iter().map(|slow| slow.ino).collect();
+        let inodes: Vec<Ino> = slowest.list().iter().map(|slow| slow.ino).collect();
         assert_eq!(inodes, (84..100).rev().collect::<Vec<_>>());
         slowest.note(slow(50, 0));
         assert_eq!(slowest.list().len(), SLOWEST);

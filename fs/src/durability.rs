@@ -1,13 +1,13 @@
 //! What is durable when an operation returns. Decided here and nowhere else.
 //!
-//! An operation ends with what it has changed. The mount (`sync`, `dirsync`), the policy of the
-//! file (`durability=sync`), the descriptor (`O_SYNC`) and the call itself (`RWF_DSYNC`) say
+//! An operation ends by naming what it has changed. The mount (`sync`, `dirsync`), the policy of
+//! the file (`durability=sync`), the descriptor (`O_SYNC`) and the call itself (`RWF_DSYNC`) say
 //! whether it has to wait for the device.
 
 use crate::options::Synchronous;
 use crate::{Error, Fs, Handle};
 
-/// What an operation has changed through a handle.
+/// The changes of an operation through a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// Contents or size, by a call that a program waits for.
@@ -32,23 +32,24 @@ pub enum Finish {
 }
 
 impl Fs {
-    /// Ends an operation on an open file: when may it return?
-    pub(crate) fn finish(&self, handle: &Handle, change: Change) -> Result<Finish, Error> {
+    /// Ends an operation on an open file, which has followed the policy of the file since it began:
+    /// when may it return?
+    pub(crate) fn finish(&self, handle: &Handle, change: Change) -> Finish {
         let sync = match change {
             Change::WrittenBack => false,
             Change::Contents { sync } => {
                 sync || handle.access.sync
                     || self.synchronous >= Synchronous::Everything
-                    || self.follow_policy(handle)?
+                    || handle.policy.asks_for_sync()
             }
-            Change::Closing => handle.access.writes && self.follow_policy(handle)?,
+            Change::Closing => handle.access.writes && handle.policy.asks_for_sync(),
         };
-        Ok(if sync { Finish::AfterSync } else { Finish::Now })
+        if sync { Finish::AfterSync } else { Finish::Now }
     }
 
     /// The same, and waits until the operation may return.
     pub(crate) fn finish_and_wait(&self, handle: &Handle, change: Change) -> Result<(), Error> {
-        match self.finish(handle, change)? {
+        match self.finish(handle, change) {
             Finish::Now => Ok(()),
             Finish::AfterSync => self.fsync(handle),
         }
@@ -90,7 +91,7 @@ mod tests {
             ..Access::WRITE
         };
         let (attr, usual) = fs
-            .create(&caller, ROOT, b"file", 0o600, 0, Access::WRITE)
+            .create(&caller, ROOT, b"file", 0o600, Access::WRITE)
             .unwrap();
         let synced = fs.open(attr.ino, sync).unwrap();
         let asking = WriteCall {

@@ -1,4 +1,4 @@
-//! Errors of the file system, and the errno that each of them is to a program.
+//! Errors of the file system, and the errno of each.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ pub enum Error {
     /// The store failed or refused.
     #[error(transparent)]
     Store(#[from] shale_store::Error),
-    /// The request makes no sense; it says which part of it.
+    /// The request is invalid; names the part.
     #[error("invalid {0}")]
     Invalid(&'static str),
     /// The request is not supported.
@@ -39,19 +39,19 @@ pub enum Error {
     /// The device has no room for it.
     #[error("no space left on the device of the store")]
     NoSpace,
-    /// There is neither data nor a hole behind the offset.
+    /// There is neither data nor a hole after the offset.
     #[error("offset beyond the end of the file")]
     NothingBehind,
     /// The file is being written.
     #[error("the file is being written")]
     BeingWritten,
-    /// A report of the same kind is being made.
-    #[error("another report is being made; try again")]
+    /// A report of the same kind is in progress.
+    #[error("another report is in progress; try again")]
     ReportBusy,
     /// The operation panicked.
-    #[error("an internal error occurred; the log tells which")]
+    #[error("an internal error occurred; see the log")]
     Panicked,
-    /// The mount could not be made or ended.
+    /// The mount could not be started or ended.
     #[error("{action} {path}: {source}", path = path.display())]
     Mount {
         /// What was being done.
@@ -64,7 +64,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The errno that tells a program about this error.
+    /// The errno for a program.
     #[must_use]
     pub fn errno(&self) -> i32 {
         match self {
@@ -88,7 +88,7 @@ impl Error {
     }
 }
 
-/// Facts that operations go by.
+/// Conditions that operations check.
 impl Error {
     /// Whether the inode or name that the operation is about does not exist.
     pub(crate) fn is_missing(&self) -> bool {
@@ -97,6 +97,16 @@ impl Error {
                 matches!(error, shale_index::Error::NotFound)
             }
             Self::Store(shale_store::Error::NotFound { .. }) => true,
+            _ => false,
+        }
+    }
+
+    /// Whether stored bytes are damaged or out of reach.
+    pub(crate) fn is_unreadable(&self) -> bool {
+        use shale_store::Error as E;
+        match self {
+            Self::Store(E::Damaged { .. } | E::PackGone { .. } | E::Codec(_)) => true,
+            Self::Store(E::Io { source, .. }) => errno_of_system(source) == libc::EIO,
             _ => false,
         }
     }
@@ -134,6 +144,7 @@ fn errno_of_store(error: &shale_store::Error) -> i32 {
         | E::PackGone { .. }
         | E::NotDurable
         | E::Removed { .. }
+        | E::ShutDown
         | E::Poisoned => libc::EIO,
     }
 }
@@ -142,12 +153,20 @@ fn errno_of_index(error: &shale_index::Error) -> i32 {
     use shale_index::Error as E;
     match error {
         E::Io { source, .. } => errno_of_system(source),
-        E::Corrupt { .. } | E::Format { .. } | E::Closed(_) | E::Fenced(_) | E::Stalled => {
-            libc::EIO
-        }
+        E::Corrupt { .. }
+        | E::Format { .. }
+        | E::Closed(_)
+        | E::Fenced(_)
+        | E::Stalled
+        | E::SessionEnded(_)
+        | E::OutcomeUnknown(_)
+        | E::Unavailable(_)
+        | E::Refused(_)
+        | E::KeyTwice(_)
+        | E::TooManyOps { .. } => libc::EIO,
         E::ReadOnly => libc::EROFS,
         E::CannotFollow => libc::EOPNOTSUPP,
-        E::Conflict => libc::EAGAIN,
+        E::Conflict | E::Stale => libc::EAGAIN,
         E::CommitTooLarge { .. } => libc::EFBIG,
         E::KeyTooLong { .. } | E::NameTooLong => libc::ENAMETOOLONG,
         E::ForeignLease | E::InvalidName | E::Loop => libc::EINVAL,

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use parking_lot::Mutex;
+use shale_index::Ino;
 use shale_index::schema::Inode;
 use shale_store::Store;
 
@@ -20,10 +21,10 @@ pub struct Fs {
     pub(crate) store: Store,
     /// Inodes that lost their last name while the kernel may still refer to them.
     // single-node: no other kernel refers to them.
-    orphans: Mutex<HashSet<u64>>,
+    orphans: Mutex<HashSet<Ino>>,
     /// Open handles that may write, by inode.
     // single-node: a file that is not here has no writer.
-    writers: Mutex<HashMap<u64, usize>>,
+    writers: Mutex<HashMap<Ino, usize>>,
     pub(crate) settling: SettleControl,
     pub(crate) layouts: KnownLayouts,
     pub(crate) counters: Counters,
@@ -33,7 +34,7 @@ pub struct Fs {
     pub(crate) location: MountLocation,
 }
 
-/// What is mounted where, for display.
+/// The store and the mount point, for display.
 #[derive(Clone, Debug, Default)]
 pub struct MountLocation {
     /// Directory of the store.
@@ -51,10 +52,12 @@ pub struct Caller {
     pub gid: u32,
     /// Process, 0 when unknown.
     pub pid: u32,
+    /// Permissions that a new file does not get, unless its directory has a default list.
+    pub umask: u32,
 }
 
 impl Fs {
-    /// A file system over a store; `defaults` hold where no policy is set.
+    /// A file system over a store; `defaults` apply where no policy is set.
     #[must_use]
     pub fn new(store: Store, defaults: MountDefaults) -> Self {
         Self {
@@ -71,7 +74,7 @@ impl Fs {
         }
     }
 
-    /// The same file system, in which changes of this kind are durable when they return.
+    /// The same file system, where changes of this kind are durable when they return.
     #[must_use]
     pub fn with_durable(self, synchronous: Synchronous) -> Self {
         Self {
@@ -80,19 +83,19 @@ impl Fs {
         }
     }
 
-    /// The same file system, which knows where it is mounted.
+    /// The same file system, with its mount point.
     #[must_use]
     pub fn with_location(self, location: MountLocation) -> Self {
         Self { location, ..self }
     }
 
     /// Notes that a file was opened for writing.
-    pub(crate) fn begin_writer(&self, ino: u64) {
+    pub(crate) fn begin_writer(&self, ino: Ino) {
         *self.writers.lock().entry(ino).or_default() += 1;
     }
 
     /// Notes that a handle that may write was closed.
-    pub(crate) fn end_writer(&self, ino: u64) {
+    pub(crate) fn end_writer(&self, ino: Ino) {
         let mut writers = self.writers.lock();
         if let Some(count) = writers.get_mut(&ino) {
             *count -= 1;
@@ -105,12 +108,12 @@ impl Fs {
     }
 
     /// Files that are open for writing.
-    pub(crate) fn written_files(&self) -> Vec<u64> {
+    pub(crate) fn written_files(&self) -> Vec<Ino> {
         self.writers.lock().keys().copied().collect()
     }
 
     /// Whether a file is open for writing.
-    pub(crate) fn has_writers(&self, ino: u64) -> bool {
+    pub(crate) fn has_writers(&self, ino: Ino) -> bool {
         self.writers.lock().contains_key(&ino)
     }
 
@@ -121,22 +124,22 @@ impl Fs {
     }
 
     /// An inode with everything that has been written to it.
-    pub(crate) fn inode(&self, ino: u64) -> Result<Inode, Error> {
+    pub(crate) fn inode(&self, ino: Ino) -> Result<Inode, Error> {
         Ok(self.store.stat(ino)?.inode)
     }
 
     /// Where an inode is in the mount, for logs.
-    pub(crate) fn path(&self, ino: u64) -> String {
+    pub(crate) fn path(&self, ino: Ino) -> String {
         self.store.path_of(ino)
     }
 
-    /// Remembers an inode without a name until the kernel lets go of it.
-    pub(crate) fn orphaned(&self, ino: u64) {
+    /// Remembers an inode without a name until the kernel forgets it.
+    pub(crate) fn orphaned(&self, ino: Ino) {
         self.orphans.lock().insert(ino);
     }
 
     /// The kernel no longer refers to an inode.
-    pub fn forget(&self, ino: u64) {
+    pub fn forget(&self, ino: Ino) {
         if self.orphans.lock().remove(&ino) {
             self.store.release_orphan(ino);
         }

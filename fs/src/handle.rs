@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use shale_index::Ino;
 use shale_store::File;
 
 use crate::Error;
@@ -13,7 +14,7 @@ use crate::policy::HandlePolicy;
 pub struct Access {
     /// The handle may write.
     pub writes: bool,
-    /// What is written through the handle is durable when the call returns (`O_SYNC`).
+    /// Data written through the handle is durable when the call returns (`O_SYNC`).
     pub sync: bool,
 }
 
@@ -34,7 +35,7 @@ impl Access {
 #[derive(Debug)]
 pub struct Handle {
     pub(crate) file: Arc<File>,
-    /// The last failure of writing behind that this handle has reported.
+    /// The last failure of write-behind that this handle has reported.
     seen: AtomicU64,
     pub(crate) access: Access,
     pub(crate) policy: HandlePolicy,
@@ -51,11 +52,11 @@ impl Handle {
         }
     }
 
-    pub(crate) fn ino(&self) -> u64 {
+    pub(crate) fn ino(&self) -> Ino {
         self.file.ino()
     }
 
-    /// Reports a failure of writing behind, each one once.
+    /// Reports a failure of write-behind, each one once.
     pub(crate) fn report(&self) -> Result<(), Error> {
         let failure = self.file.failure();
         if self.seen.swap(failure.seq(), Ordering::SeqCst) < failure.seq()

@@ -7,7 +7,7 @@
 //! layout/    layouts of files, as far as the store needs them
 //! settle/    the thread of the background pass
 //! control/   virtual attributes: reports and requests
-//! reports/   what is told about files, as text and as JSON
+//! reports/   reports about files, as text and as JSON
 //! stats/     the statistics of a mount, and the forms in which they are shown
 //! options/   options of a mount
 //! ```

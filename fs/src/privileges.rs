@@ -1,6 +1,7 @@
 //! Privileges that a file loses when its owner or its contents change.
 
 use shale_index::AttrChange;
+use shale_store::File;
 
 use crate::{Error, Fs};
 
@@ -21,12 +22,17 @@ pub(crate) fn without_privileges(mode: u32) -> u32 {
 }
 
 impl Fs {
-    /// Takes away the capabilities of a program, which no writer keeps alive, and the set-id bits
+    /// Takes away the capabilities of a program, which no writer may preserve, and the set-id bits
     /// if `set_ids`. Before a cached write the kernel has done so.
-    pub(crate) fn kill_privileges(&self, ino: u64, set_ids: bool) -> Result<(), Error> {
+    pub(crate) fn kill_privileges(&self, file: &File, set_ids: bool) -> Result<(), Error> {
+        let ino = file.ino();
         let mut change = AttrChange::default();
-        if self.store.xattr(ino, CAPABILITY)?.is_some() {
-            change.xattrs.push((CAPABILITY.to_vec(), None));
+        if !file.is_unprivileged() {
+            // Noted first: an attribute that is set meanwhile takes the note away.
+            file.note_unprivileged(true);
+            if self.store.xattr(ino, CAPABILITY)?.is_some() {
+                change.xattrs.push((CAPABILITY.to_vec(), None));
+            }
         }
         if set_ids {
             let mode = self.inode(ino)?.mode;

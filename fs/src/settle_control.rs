@@ -1,4 +1,4 @@
-//! What the background pass is asked for, what it does now, and what became of the requests.
+//! Requests to the background pass, its state, and the results of the requests.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -8,29 +8,30 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use parking_lot::{Condvar, Mutex};
+use shale_index::Ino;
 
 /// How often the thread looks for quiet files.
 const TICK: Duration = Duration::from_secs(1);
 /// Failed requests that are remembered; the oldest are forgotten.
 const REMEMBERED: usize = 1 << 16;
 
-/// What the thread that settles is to do and does.
+/// The requests to the settling thread, and its state.
 #[derive(Default)]
 pub(crate) struct SettleControl {
     state: Mutex<State>,
     wake: Condvar,
-    /// Raw bytes of the current file that have been worked on.
+    /// Raw bytes of the current file that have been processed.
     done: AtomicU64,
-    /// When what has been worked on so far was due to be, at the rate.
+    /// When the bytes processed so far were due, at the rate.
     due: Mutex<Option<Instant>>,
-    /// Told of a file whose attributes have changed without a request of the kernel.
-    listener: OnceLock<Listener>,
+    /// Notified of files whose attributes have changed without a request of the kernel.
+    listener: OnceLock<ChangeListener>,
 }
 
 /// Called with the number of an inode, by the thread that settles and with no lock held.
-pub(crate) type Listener = Box<dyn Fn(u64) + Send + Sync>;
+pub(crate) type ChangeListener = Box<dyn Fn(u64) + Send + Sync>;
 
-/// What a program asks for.
+/// A request of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SettleRequest {
     /// Settle it, if it is not settled.
@@ -39,15 +40,17 @@ pub(crate) enum SettleRequest {
     Rewrite,
 }
 
-/// What became of a request.
+/// The result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SettleOutcome {
     /// It was done, or there was nothing to do.
     Done,
     /// Left alone or given up, because the file is being written.
     Busy,
-    /// The garbage collector removed a pack while it was being read.
+    /// gc removed a pack while it was being read.
     Moved,
+    /// The device has no room for it.
+    NoSpace,
     /// A program cancelled it.
     Cancelled,
     /// It failed with this errno.
@@ -60,6 +63,7 @@ impl fmt::Display for SettleOutcome {
             Self::Done => f.write_str("done"),
             Self::Busy => f.write_str("busy"),
             Self::Cancelled => f.write_str("cancelled"),
+            Self::NoSpace => write!(f, "failed: {}", Errno::ENOSPC.desc()),
             Self::Moved => write!(f, "failed: {}", Errno::EIO.desc()),
             Self::Failed(errno) => write!(f, "failed: {}", Errno::from_raw(*errno).desc()),
         }
@@ -69,9 +73,9 @@ impl fmt::Display for SettleOutcome {
 #[derive(Debug, Default)]
 struct State {
     stop: bool,
-    requested: BTreeMap<u64, SettleRequest>,
+    requested: BTreeMap<Ino, SettleRequest>,
     /// Files that are being settled or wait for their batch.
-    working: BTreeMap<u64, Working>,
+    working: BTreeMap<Ino, Working>,
     /// The one that is being encoded.
     current: Option<u64>,
     refused: Refused,
@@ -90,21 +94,21 @@ struct Working {
 /// Requests that were not done, the last one for each file.
 #[derive(Debug, Default)]
 struct Refused {
-    /// When it was, and what became of it, by inode.
-    outcomes: HashMap<u64, (u64, SettleOutcome)>,
-    /// Inodes by when it was.
+    /// Time and result, by inode.
+    outcomes: HashMap<Ino, (u64, SettleOutcome)>,
+    /// Inodes by time.
     order: BTreeMap<u64, u64>,
     clock: u64,
 }
 
 impl Refused {
-    fn forget(&mut self, ino: u64) {
+    fn forget(&mut self, ino: Ino) {
         if let Some((when, _)) = self.outcomes.remove(&ino) {
             self.order.remove(&when);
         }
     }
 
-    fn note(&mut self, ino: u64, outcome: SettleOutcome) {
+    fn note(&mut self, ino: Ino, outcome: SettleOutcome) {
         self.forget(ino);
         if self.outcomes.len() >= REMEMBERED
             && let Some((_, oldest)) = self.order.pop_first()
@@ -126,7 +130,7 @@ impl fmt::Debug for SettleControl {
 }
 
 impl SettleControl {
-    /// Counts bytes of the current file; returns when they may be worked on so that the rate is
+    /// Counts bytes of the current file; returns when they may be processed so that the rate is
     /// kept, over all files.
     pub(crate) fn schedule(&self, bytes: u64, rate: u64) -> Instant {
         self.done.fetch_add(bytes, Ordering::Relaxed);
@@ -139,19 +143,19 @@ impl SettleControl {
     }
 
     /// Sets the listener for changes. The first one stays.
-    pub(crate) fn listen(&self, listener: Listener) {
+    pub(crate) fn listen(&self, listener: ChangeListener) {
         let _ = self.listener.set(listener);
     }
 
     /// Tells the listener that attributes of a file have changed.
-    pub(crate) fn changed(&self, ino: u64) {
+    pub(crate) fn changed(&self, ino: Ino) {
         if let Some(listener) = self.listener.get() {
             listener(ino);
         }
     }
 
-    /// What to do next, after a pause if there was nothing; `None` to end. A request is preferred
-    /// to the list.
+    /// The next task, after a pause if there was none; `None` to end. A request is preferred to the
+    /// list.
     pub(crate) fn next(&self, pause: bool) -> Option<Option<(u64, SettleRequest)>> {
         let mut state = self.state.lock();
         if pause && !state.stop && state.requested.is_empty() {
@@ -163,7 +167,7 @@ impl SettleControl {
         let Some((&ino, &request)) = state.requested.first_key_value() else {
             return Some(None);
         };
-        // Asked for again while it waits for its batch, which has to be committed first.
+        // Requested again while it waits for its batch, which has to be committed first.
         if state.working.contains_key(&ino) {
             return Some(None);
         }
@@ -177,7 +181,7 @@ impl SettleControl {
     }
 
     /// Begins to work on a file.
-    pub(crate) fn begin(&self, ino: u64) {
+    pub(crate) fn begin(&self, ino: Ino) {
         let mut state = self.state.lock();
         state.working.entry(ino).or_default().done = 0;
         state.current = Some(ino);
@@ -185,14 +189,14 @@ impl SettleControl {
     }
 
     /// The file is encoded, and waits for its batch.
-    pub(crate) fn encoded(&self, ino: u64) {
+    pub(crate) fn encoded(&self, ino: Ino) {
         let mut state = self.state.lock();
         state.working.entry(ino).or_default().done = self.done.load(Ordering::Relaxed);
         state.current = None;
     }
 
-    /// Ends the work on a file, and remembers what became of the last request for it.
-    pub(crate) fn end(&self, ino: u64, outcome: Option<SettleOutcome>) {
+    /// Ends the work on a file, and remembers the result of the last request for it.
+    pub(crate) fn end(&self, ino: Ino, outcome: Option<SettleOutcome>) {
         let mut state = self.state.lock();
         match outcome {
             Some(SettleOutcome::Done) => state.refused.forget(ino),
@@ -208,28 +212,28 @@ impl SettleControl {
     }
 
     /// Whether work on a file has to end.
-    pub(crate) fn is_over(&self, ino: u64) -> bool {
+    pub(crate) fn is_over(&self, ino: Ino) -> bool {
         let state = self.state.lock();
         state.stop || state.working.get(&ino).is_some_and(|it| it.cancelled)
     }
 
     /// Whether work on a file has to end because a program cancelled it.
-    pub(crate) fn is_cancelled(&self, ino: u64) -> bool {
+    pub(crate) fn is_cancelled(&self, ino: Ino) -> bool {
         let state = self.state.lock();
         state.working.get(&ino).is_some_and(|it| it.cancelled)
     }
 
-    /// Files that a program asked for and that are not done yet.
-    pub(crate) fn asked(&self) -> Vec<u64> {
+    /// Files that a program requested and that are not done yet.
+    pub(crate) fn asked(&self) -> Vec<Ino> {
         let state = self.state.lock();
         let working = state.working.iter().filter(|(_, it)| it.asked);
         let working = working.map(|(&ino, _)| ino);
         working.chain(state.requested.keys().copied()).collect()
     }
 
-    /// Takes files off the queue, and gives up those that are being encoded on request. A file that
-    /// waits for its batch is done in a moment.
-    pub(crate) fn cancel(&self, inodes: &[u64]) {
+    /// Removes files from the queue, and gives up those that are being encoded on request. A file
+    /// that waits for its batch will be done in a moment.
+    pub(crate) fn cancel(&self, inodes: &[Ino]) {
         let mut state = self.state.lock();
         for &ino in inodes {
             if state.requested.remove(&ino).is_some() {
@@ -241,8 +245,8 @@ impl SettleControl {
         }
     }
 
-    /// Asks for a file to be settled soon.
-    pub(crate) fn request(&self, ino: u64, request: SettleRequest) {
+    /// Requests that a file be settled soon.
+    pub(crate) fn request(&self, ino: Ino, request: SettleRequest) {
         let mut state = self.state.lock();
         state.refused.forget(ino);
         let asked = state.requested.entry(ino).or_insert(request);
@@ -251,14 +255,14 @@ impl SettleControl {
         self.wake.notify_all();
     }
 
-    /// What became of the last request to settle a file.
-    pub(crate) fn outcome(&self, ino: u64) -> SettleOutcome {
+    /// The result of the last request to settle a file.
+    pub(crate) fn outcome(&self, ino: Ino) -> SettleOutcome {
         let state = self.state.lock();
         let refused = state.refused.outcomes.get(&ino);
         refused.map_or(SettleOutcome::Done, |&(_, outcome)| outcome)
     }
 
-    /// The file that is being settled, and how many were asked for.
+    /// The file that is being settled, and the number of requested files.
     pub(crate) fn now(&self) -> (Option<u64>, u64) {
         let state = self.state.lock();
         let current = state
@@ -267,8 +271,8 @@ impl SettleControl {
         (current, state.requested.len() as u64)
     }
 
-    /// Raw bytes of a file that have been worked on, while it is being settled.
-    pub(crate) fn progress(&self, ino: u64) -> u64 {
+    /// Raw bytes of a file that have been processed, while it is being settled.
+    pub(crate) fn progress(&self, ino: Ino) -> u64 {
         let state = self.state.lock();
         if state.current == Some(ino) {
             self.done.load(Ordering::Relaxed)
@@ -277,8 +281,8 @@ impl SettleControl {
         }
     }
 
-    /// Whether a file is being settled or going to be on request.
-    pub(crate) fn is_settling(&self, ino: u64) -> bool {
+    /// Whether a file is being settled or will be on request.
+    pub(crate) fn is_settling(&self, ino: Ino) -> bool {
         let state = self.state.lock();
         state.working.contains_key(&ino) || state.requested.contains_key(&ino)
     }
@@ -313,7 +317,7 @@ mod tests {
             control.end(ino, Some(SettleOutcome::Busy));
         }
         control.end(20, Some(SettleOutcome::Done));
-        control.end(30, Some(SettleOutcome::Failed(libc::ENOSPC)));
+        control.end(30, Some(SettleOutcome::NoSpace));
         let state = control.state.lock();
         let refused = &state.refused;
         assert_eq!(refused.outcomes.len(), REMEMBERED - 1);
@@ -321,6 +325,6 @@ mod tests {
         assert!(!refused.outcomes.contains_key(&9));
         assert!(refused.outcomes.contains_key(&10));
         assert!(!refused.outcomes.contains_key(&20));
-        assert_eq!(refused.outcomes[&30].1, SettleOutcome::Failed(libc::ENOSPC));
+        assert_eq!(refused.outcomes[&30].1, SettleOutcome::NoSpace);
     }
 }

@@ -48,7 +48,7 @@ fn value(seed: u64) -> Vec<u8> {
         x ^= x << 17;
         x as u8
     };
-    // Half noise, half what all records share.
+    // Half noise, half the part that all records share.
     let mut value: Vec<u8> = (0..60).map(random).collect();
     value.resize(120, 7);
     value

@@ -46,9 +46,37 @@ pub enum Error {
     /// Checkpoints keep failing, and too many changes wait for one.
     #[error("the index takes no changes until a checkpoint succeeds; the log says why none does")]
     Stalled,
-    /// Other processes kept changing what a transaction had read, or its fate is unknown.
+    /// Other processes kept changing what a transaction had read.
     #[error("the transaction did not get through: try again")]
     Conflict,
+    /// The session has ended: an engine has not heard of it for too long, or an administrator has
+    /// evicted it.
+    #[error("the session has ended: {0}")]
+    SessionEnded(String),
+    /// A transaction was sent, no answer came, and no server can tell any more what became of it:
+    /// it may have happened. Only when the session has ended or a deadline has passed meanwhile.
+    #[error("it is not known whether the transaction happened: {0}")]
+    OutcomeUnknown(String),
+    /// No server of a replicated engine answers.
+    #[error("no metadata server answers: {0}")]
+    Unavailable(String),
+    /// A replicated engine must not be used as it is.
+    #[error("{0}")]
+    Refused(String),
+    /// The contents of a file are no longer what a change was made from.
+    #[error("the file has been changed meanwhile: look again")]
+    Stale,
+    /// A transaction changes a key twice.
+    #[error("a transaction changes the key {0} twice")]
+    KeyTwice(String),
+    /// A transaction has more compares or operations than the engine takes.
+    #[error("a transaction with {count} compares or operations is larger than {limit}")]
+    TooManyOps {
+        /// Compares or operations.
+        count: usize,
+        /// How many the engine takes.
+        limit: usize,
+    },
     /// A transaction changes more bytes than one commit may.
     #[error("a commit of {len} bytes is larger than {limit} bytes")]
     CommitTooLarge {

@@ -7,6 +7,7 @@
 //!     kind 2, tiles:   pack, at, frame_len, directory_len, body, raw_len, skip
 //! ```
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use crate::encoding::{Reader, put_varint};
@@ -67,6 +68,24 @@ impl std::fmt::LowerHex for PackId {
     }
 }
 
+/// A pack and a number of bytes: those that are live, or all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PackBytes {
+    /// The pack.
+    pub pack: PackId,
+    /// The bytes.
+    pub bytes: u64,
+}
+
+/// A pack that is complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SealedPack {
+    /// The pack.
+    pub pack: PackId,
+    /// Where its directory begins.
+    pub directory: u64,
+}
+
 /// Where a frame begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrameAt {
@@ -101,8 +120,8 @@ impl FramePart {
         }
     }
 
-    /// Stored bytes that `len` decoded bytes of this part account for. Additive: the shares of
-    /// the pieces of a frame sum up to its stored length, however it is cut.
+    /// Stored bytes that `len` decoded bytes of this part account for. Additive: the shares of the
+    /// pieces of a frame add up to its stored length, however it is cut.
     #[must_use]
     pub fn share(&self, len: u64) -> u64 {
         let (frame_len, raw_len) = (u64::from(self.frame_len), u64::from(self.raw_len));
@@ -110,7 +129,7 @@ impl FramePart {
     }
 }
 
-/// What `len` of `raw_len` bytes from `skip` on account for of `stored` bytes.
+/// The share of `len` of `raw_len` bytes from `skip` on in `stored` bytes.
 fn share(stored: u64, raw_len: u64, skip: u64, len: u64) -> u64 {
     if raw_len == 0 {
         return 0;
@@ -119,8 +138,8 @@ fn share(stored: u64, raw_len: u64, skip: u64, len: u64) -> u64 {
     (scale(skip + len) - scale(skip)) as u64
 }
 
-/// A part of an array that is stored as tiles: frames that follow each other in a pack, and
-/// behind them the frame of their directory.
+/// A part of an array that is stored as tiles: contiguous frames in a pack, followed by the frame
+/// of their directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TilePart {
     /// The pack.
@@ -168,10 +187,10 @@ impl TilePart {
     }
 }
 
-/// What is behind an extent.
+/// The place of an extent's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Nothing: reads as zeros and hides what lies below.
+    /// Nothing: reads as zeros and hides the extents below.
     Hole,
     /// Part of a frame.
     Frame(FramePart),
@@ -215,6 +234,12 @@ impl Extent {
         self.offset + self.len
     }
 
+    /// The bytes of the file that it covers.
+    #[must_use]
+    pub fn range(&self) -> Range<u64> {
+        self.offset..self.end()
+    }
+
     /// Stored bytes the extent accounts for.
     #[must_use]
     pub fn stored(&self) -> u64 {
@@ -225,11 +250,11 @@ impl Extent {
         }
     }
 
-    /// The part of the extent between two file offsets, if any.
+    /// The part of the extent in a range of the file, if any.
     #[must_use]
-    pub fn slice(&self, start: u64, end: u64) -> Option<Self> {
-        let start = start.max(self.offset);
-        let end = end.min(self.end());
+    pub fn slice(&self, range: Range<u64>) -> Option<Self> {
+        let start = range.start.max(self.offset);
+        let end = range.end.min(self.end());
         if start >= end {
             return None;
         }
@@ -342,7 +367,7 @@ const HOLE: u8 = 0;
 const FRAME: u8 = 1;
 const TILES: u8 = 2;
 
-/// Largest size of a file: what a signed file offset can name.
+/// Largest size of a file: the largest signed file offset.
 pub const MAX_FILE_SIZE: u64 = i64::MAX as u64;
 
 /// Encodes a list of extents.
@@ -417,54 +442,49 @@ impl ExtentMap {
         self.map.values()
     }
 
-    /// The extents between two offsets, cut to them, in order; gaps are left out.
-    pub fn range(&self, start: u64, end: u64) -> impl Iterator<Item = Extent> {
-        let first = self
-            .map
-            .range(..=start)
-            .next_back()
-            .map_or(start, |(&offset, _)| offset);
-        // A range with start > end panics, and first <= start may exceed an empty end.
-        let end_key = end.max(first);
-        self.map
-            .range(first..end_key)
-            .filter_map(move |(_, extent)| extent.slice(start, end))
+    /// The extents in a range, cut to it, in order; gaps are left out.
+    pub fn range(&self, range: Range<u64>) -> impl Iterator<Item = Extent> {
+        self.near(&range)
+            .filter_map(move |(_, extent)| extent.slice(range.clone()))
     }
 
-    /// Removes everything between two offsets and returns it, cut to them.
-    pub fn remove(&mut self, start: u64, end: u64) -> Vec<Extent> {
-        let overlapping: Vec<u64> = {
-            let first = self
-                .map
-                .range(..=start)
-                .next_back()
-                .map_or(start, |(&offset, _)| offset);
-            let end_key = end.max(first);
-            self.map
-                .range(first..end_key)
-                .filter(|(_, extent)| extent.slice(start, end).is_some())
-                .map(|(&offset, _)| offset)
-                .collect()
-        };
+    /// Every extent that overlaps a range, by its offset, and perhaps one before it.
+    fn near(&self, range: &Range<u64>) -> std::collections::btree_map::Range<'_, u64, Extent> {
+        let first = self
+            .map
+            .range(..=range.start)
+            .next_back()
+            .map_or(range.start, |(&offset, _)| offset);
+        // A range with start > end panics, and first <= start may exceed an empty end.
+        self.map.range(first..range.end.max(first))
+    }
+
+    /// Removes everything in a range and returns it, cut to the range.
+    pub fn remove(&mut self, range: Range<u64>) -> Vec<Extent> {
+        let overlapping: Vec<u64> = self
+            .near(&range)
+            .filter(|(_, extent)| extent.slice(range.clone()).is_some())
+            .map(|(&offset, _)| offset)
+            .collect();
         let mut removed = Vec::with_capacity(overlapping.len());
         for offset in overlapping {
             let Some(extent) = self.map.remove(&offset) else {
                 continue;
             };
-            if let Some(head) = extent.slice(0, start) {
+            if let Some(head) = extent.slice(0..range.start) {
                 self.map.insert(head.offset, head);
             }
-            if let Some(tail) = extent.slice(end, u64::MAX) {
+            if let Some(tail) = extent.slice(range.end..u64::MAX) {
                 self.map.insert(tail.offset, tail);
             }
-            removed.extend(extent.slice(start, end));
+            removed.extend(extent.slice(range.clone()));
         }
         removed
     }
 
-    /// Lays an extent over the map and returns what it hides.
+    /// Lays an extent over the map and returns the hidden parts.
     pub fn insert(&mut self, extent: Extent) -> Vec<Extent> {
-        let hidden = self.remove(extent.offset, extent.end());
+        let hidden = self.remove(extent.range());
         let mut merged = extent;
         if let Some((&offset, before)) = self.map.range(..extent.offset).next_back()
             && before.continues(&merged)
@@ -523,7 +543,7 @@ mod tests {
         let cuts = [0, 1, 77, 1000, 1001, 4095, 4096];
         let sum: u64 = cuts
             .windows(2)
-            .filter_map(|w| whole.slice(w[0], w[1]))
+            .filter_map(|w| whole.slice(w[0]..w[1]))
             .map(|e| e.stored())
             .sum();
         assert_eq!(sum, 1000);
@@ -533,13 +553,13 @@ mod tests {
     fn pieces_that_meet_again_become_one_extent() {
         let whole = frame(0, 4096, 0);
         let mut map = ExtentMap::new();
-        map.insert(whole.slice(2048, 4096).unwrap());
-        map.insert(whole.slice(0, 2048).unwrap());
+        map.insert(whole.slice(2048..4096).unwrap());
+        map.insert(whole.slice(0..2048).unwrap());
         assert_eq!(map.iter().copied().collect::<Vec<_>>(), vec![whole]);
     }
 
     proptest! {
-        /// The map answers like an array of bytes in which every byte remembers its writer.
+        /// The map behaves like an array of bytes in which every byte remembers its writer.
         #[test]
         fn later_extents_win_for_every_byte(
             writes in prop::collection::vec((0u64..300, 1u64..100, any::<bool>()), 1..40)
@@ -575,7 +595,7 @@ mod tests {
             prop_assert_eq!(seen, model);
             let sum: u64 = map.iter().map(Extent::stored).sum();
             prop_assert_eq!(live, sum as i64);
-            let all: Vec<Extent> = map.range(0, 400).collect();
+            let all: Vec<Extent> = map.range(0..400).collect();
             prop_assert_eq!(decode_extents(&encode_extents(&all)), Some(all));
         }
 

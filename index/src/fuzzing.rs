@@ -1,8 +1,8 @@
-//! What the readers of every file of an index keep, whatever the bytes are. Fuzzing calls this,
-//! and so do tests with the seeds of the fuzzer.
+//! Invariants of the readers of every file of an index, for any bytes. Fuzzing calls this, and so
+//! do tests with the seeds of the fuzzer.
 //!
-//! Every reader gets the bytes as they are, and once more with their checksums made right, so that
-//! the damage reaches what is behind them.
+//! Every reader gets the bytes unchanged, and once more with corrected checksums, so that the
+//! damage reaches the code behind the check.
 
 use std::ops::Range;
 
@@ -15,7 +15,8 @@ use crate::engine::embedded::journal::reader::{SegmentChain, replay};
 use crate::engine::embedded::journal::{record, segment};
 use crate::engine::embedded::{paths, snapshot};
 use crate::extent::{decode_extents, encode_extents};
-use crate::schema::{CommitRecord, Dentry, Inode, Rollup};
+use crate::kv::Counter;
+use crate::schema::{CommitRecord, Dentry, Inode, Rollup, decode_freed, encode_freed};
 
 fn word(bytes: &[u8], at: usize) -> Option<usize> {
     let word = bytes.get(at..at + 4)?.first_chunk()?;
@@ -45,7 +46,7 @@ fn repair_segment(bytes: &mut [u8]) {
         let whole = at.checked_add(record::HEADER + len);
         match whole.filter(|end| *end <= bytes.len() && bytes[at..at + 4] == record::MAGIC) {
             Some(end) => {
-                // The salt in the header stands before the bytes of the record.
+                // The salt in the header comes before the bytes of the record.
                 sign(bytes, at + 4, 24..32, at + 8..end);
                 at += record::stored_len(len);
             }
@@ -55,7 +56,7 @@ fn repair_segment(bytes: &mut [u8]) {
 }
 
 /// Segments of a journal, one after the other; the first two bytes say up to where a checkpoint
-/// covers them, and how much of them was durable beyond it.
+/// covers them, and how far beyond it they were durable.
 pub fn journal(input: &[u8]) {
     let Some((&[after, beyond], bytes)) = input.split_first_chunk::<2>() else {
         return;
@@ -187,7 +188,7 @@ pub fn base_block(input: &[u8]) {
     }
 }
 
-/// A value of the index: what is read from it can be written and read again.
+/// A value of the index: everything read from it can be written and read again.
 pub fn value(bytes: &[u8]) {
     if let Some(inode) = Inode::decode(7, bytes) {
         assert_eq!(Inode::decode(7, &inode.encode()), Some(inode));
@@ -198,9 +199,13 @@ pub fn value(bytes: &[u8]) {
     if let Some(record) = CommitRecord::decode(bytes) {
         assert_eq!(CommitRecord::decode(&record.encode()), Some(record));
     }
-    if let Some(rollup) = Rollup::decode(bytes) {
-        assert_eq!(Rollup::decode(&rollup.encode()), Some(rollup));
+    if let Some(counter) = Counter::decode(bytes) {
+        assert_eq!(Counter::decode(&counter.encode()), Some(counter));
     }
+    if let Some(freed) = decode_freed(bytes) {
+        assert_eq!(decode_freed(&encode_freed(&freed)), Some(freed));
+    }
+    let _ = Rollup::decode_old(bytes);
     if let Some(extents) = decode_extents(bytes) {
         assert_eq!(decode_extents(&encode_extents(&extents)), Some(extents));
     }

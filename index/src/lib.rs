@@ -1,4 +1,4 @@
-//! What exists in a store: names, inodes, attributes, extents, over a small key-value trait.
+//! The index of a store: names, inodes, attributes, extents, over a small key-value trait.
 //!
 //! ```text
 //! namespace   names, attributes, data commits: each one transaction
@@ -7,7 +7,8 @@
 //!    |
 //! kv          mini-transactions
 //!    |
-//! engine      journal + snapshots (the truth), sled (the base: a copy of it)
+//! engine      embedded: journal + snapshots (the truth), sled (the base: a copy of it)
+//!             replicated: sessions of servers that many share
 //! ```
 
 pub mod encoding;
@@ -20,13 +21,14 @@ pub mod kv;
 mod namespace;
 mod primitives;
 pub mod schema;
-#[cfg(feature = "shuttle")]
+#[cfg(feature = "testing")]
 pub mod testing;
 
 pub use error::Error;
 pub use kv::Kv;
 pub use namespace::{
-    AttrChange, DataCommit, DirEntry, MapChange, NAME_MAX, Namespace, NewNode, ROOT, Removed,
-    RenameMode, Renamed, Xattr, XattrMode,
+    AttrChange, Contents, DataCommit, DirEntry, Fold, INO_BLOCK_BITS, MapChange, NAME_MAX,
+    Namespace, NewNode, Orphan, ROOT, Record, RecordCommit, Removed, RenameMode, Renamed, SEQUENCE,
+    Xattr, XattrMode, old_sequences, upgraded,
 };
 pub use schema::Ino;

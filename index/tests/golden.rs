@@ -1,10 +1,11 @@
 //! Keys and values of the index as docs/store-format.md has them: fixed bytes.
 
 use shale_index::extent::{
-    Extent, FramePart, PackId, Place, TilePart, decode_extents, encode_extents,
+    Extent, FramePart, PackBytes, PackId, Place, TilePart, decode_extents, encode_extents,
 };
 use shale_index::schema::{
-    CommitRecord, Dentry, Rollup, S_IFREG, decode_number, encode_number, keys,
+    CommitRecord, Dentry, Effect, RecordId, Rollup, S_IFREG, Time, decode_freed, decode_number,
+    encode_freed, encode_number, keys, totals,
 };
 
 fn hex(bytes: &[u8]) -> String {
@@ -69,11 +70,36 @@ fn a_list_of_extents_stays_as_it_is() {
 
 #[test]
 fn a_commit_record_stays_as_it_is() {
-    let record = CommitRecord { extents: extents() };
-    let bytes = record.encode();
-    assert_eq!(bytes[0], 1);
-    assert_eq!(bytes[1..], encode_extents(&extents()));
-    assert_eq!(CommitRecord::decode(&bytes), Some(record));
+    let time = |secs| Time { secs, nanos: 5 };
+    let times = (time(1), time(-2));
+    let record = |effect| CommitRecord {
+        extents: extents(),
+        effect,
+    };
+    let written = Effect::Written {
+        reached: 300,
+        times,
+        stored: 7,
+    };
+    let cut = Effect::Cut { size: 300, times };
+    for (effect, head) in [
+        (Effect::Laid, "0200"),
+        (written, "0201ac020205030507"),
+        (cut, "0202ac0202050305"),
+    ] {
+        let bytes = record(effect).encode();
+        let (found, list) = bytes.split_at(head.len() / 2);
+        assert_eq!(hex(found), head);
+        assert_eq!(list, encode_extents(&extents()));
+        assert_eq!(CommitRecord::decode(&bytes), Some(record(effect)));
+    }
+    let mut old = vec![1];
+    old.extend(encode_extents(&extents()));
+    assert_eq!(
+        CommitRecord::decode(&old),
+        Some(record(Effect::Laid)),
+        "of format 2"
+    );
 }
 
 #[test]
@@ -83,13 +109,23 @@ fn small_records_stay_as_they_are() {
         kind: S_IFREG,
     };
     assert_eq!(hex(&dentry.encode()), "01ac02808002");
+    let old = [0x01, 0xe8, 0x07, 0x80, 0x01, 0x03, 0x01];
     let totals = Rollup {
         raw: 1000,
         stored: 128,
         files: 3,
         dirs: 1,
     };
-    assert_eq!(hex(&totals.encode()), "01e80780010301");
+    assert_eq!(Rollup::decode_old(&old), Some(totals), "of format 2");
+    let counter = totals.as_delta().counter();
+    let counter = counter.plus(&totals::touched(2, Time { secs: 1, nanos: 0 }));
+    assert_eq!(hex(&counter.encode()), "c180a8d6b907d00f8002060204");
+    let freed = [PackBytes {
+        pack: PackId(300),
+        bytes: 5,
+    }];
+    assert_eq!(hex(&encode_freed(&freed)), "0101ac0205");
+    assert_eq!(decode_freed(&encode_freed(&freed)), Some(freed.to_vec()));
     assert_eq!(hex(&encode_number(16_777_216)), "0180808008");
     assert_eq!(decode_number(&encode_number(u64::MAX)), Some(u64::MAX));
 }
@@ -97,11 +133,13 @@ fn small_records_stay_as_they_are() {
 #[test]
 fn keys_stay_as_they_are() {
     assert_eq!(hex(&keys::inode(258)), "690000000000000102");
-    let commit = keys::commit(1, 2, 3);
+    let id = RecordId { session: 2, seq: 3 };
     assert_eq!(
-        hex(&commit),
-        "63000000000000000100000000000000020000000000000003"
+        hex(&keys::record(1, id)),
+        "69000000000000000100000000000000020000000000000003"
     );
+    assert_eq!(hex(&keys::totals(258)), "6900000000000001022b");
+    assert_eq!(hex(&keys::pack(PackId(258))), "700000000000000102");
     // As the store in store/tests/golden has them.
     for (name, hash) in [
         (&b"pieces.bin"[..], 0x4b_2a2b_ee02_18cc),

@@ -1,4 +1,4 @@
-//! One file for each command: its arguments, its help, and what it does.
+//! One file for each command: its arguments, its help, and its work.
 
 pub(crate) mod demo;
 pub(crate) mod doctor;

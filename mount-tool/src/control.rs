@@ -1,4 +1,4 @@
-//! Asks and tells a mount through its virtual attributes.
+//! Queries and controls a mount through its virtual attributes.
 
 use std::fs::File;
 use std::io;
@@ -39,7 +39,7 @@ pub(crate) fn check_mount(path: &Path) -> Result<(), Failure> {
     ))
 }
 
-/// The statistics of a mount, or why it does not tell.
+/// The statistics of a mount, or the reason why there are none.
 pub(crate) fn sample(path: &Path) -> Result<MountStats, Failure> {
     let gone = || {
         Failure::new(
@@ -75,17 +75,17 @@ pub(crate) fn sample(path: &Path) -> Result<MountStats, Failure> {
 }
 
 /// The statistics of a mount, if it answers and this user may see them.
-pub(crate) fn live(mountpoint: &Path) -> Option<MountStats> {
+pub(crate) fn stats(mountpoint: &Path) -> Option<MountStats> {
     let text = ask_now(mountpoint, "live").ok()??;
     serde_json::from_str(&text).ok()
 }
 
 /// The process that serves a mount.
 pub(crate) fn server(mountpoint: &Path) -> Option<u32> {
-    Some(live(mountpoint)?.pid)
+    Some(stats(mountpoint)?.pid)
 }
 
-/// What a file takes, or a directory with all below it.
+/// The space of a file, or of a directory with all below it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PathUsage {
     pub(crate) figures: shale_store::Usage,

@@ -8,6 +8,7 @@
 mod chunks;
 
 use std::io;
+use std::ops::Range;
 
 use serde::Serialize;
 use shale_layout::{Coding, Content, Layout, ReadAt, Variable};
@@ -103,7 +104,7 @@ struct Part<'a> {
     variable: &'a Variable,
     /// Length of its plain chunks; none if they cannot be inflated.
     chunk_len: Option<u64>,
-    ranges: Vec<(u64, u64)>,
+    ranges: Vec<Range<u64>>,
     len: u64,
 }
 
@@ -136,8 +137,8 @@ pub(crate) fn examine(
         left = rest;
         let mut tried = Deflated::default();
         for number in 0..count {
-            let place = (number, count);
-            tried.add(&try_place(source, part, chunk_len, place, trial)?);
+            let skip = u128::from(part.len) * u128::from(number) / u128::from(count);
+            tried.add(&try_place(source, part, chunk_len, skip as u64, trial)?);
         }
         if tried.known > 0.0 {
             all.add(&tried.scaled(part.len as f64 / tried.known));
@@ -162,7 +163,7 @@ fn parts(layout: &Layout) -> Vec<Part<'_>> {
         } = extent.content
             && let Some(part) = parts.get_mut(variable as usize)
         {
-            part.ranges.push((extent.offset, extent.end()));
+            part.ranges.push(extent.offset..extent.end());
             part.len += extent.len;
         }
     }
@@ -171,20 +172,19 @@ fn parts(layout: &Layout) -> Vec<Part<'_>> {
     parts
 }
 
-/// Inflates and encodes some chunks at one of `count` places, spread evenly over a variable.
+/// Inflates and encodes some chunks of a variable, `skip` bytes behind its first deflated one.
 fn try_place(
     source: &impl ReadAt,
     part: &Part<'_>,
     chunk_len: u64,
-    (number, count): (u64, u64),
+    mut skip: u64,
     trial: &mut Estimator,
 ) -> Result<Deflated, Error> {
-    let mut skip = (u128::from(part.len) * u128::from(number) / u128::from(count)) as u64;
     let mut ranges = part.ranges.iter();
     let (start, end) = loop {
         match ranges.next() {
-            Some(&(start, end)) if skip < end - start => break (start + skip, end),
-            Some(&(start, end)) => skip -= end - start,
+            Some(&Range { start, end }) if skip < end - start => break (start + skip, end),
+            Some(&Range { start, end }) => skip -= end - start,
             None => return Ok(Deflated::default()),
         }
     };
@@ -213,7 +213,7 @@ fn try_place(
         return Ok(Deflated::default());
     };
     let mut stored = 0;
-    for unit in estimate::units(&[region], plain, &[(0, plain)]) {
+    for unit in estimate::units(&[region], plain, std::slice::from_ref(&(0..plain))) {
         let tried = trial.settle(&unit, usize::MAX, |offset, buffer| {
             let bytes = found.plain.get(offset as usize..).unwrap_or_default();
             let len = buffer.len().min(bytes.len());

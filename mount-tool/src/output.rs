@@ -1,4 +1,4 @@
-//! What a command tells its user: reports, failures, progress.
+//! Output of a command for its user: reports, failures, progress.
 
 pub(crate) mod failure;
 pub(crate) mod progress;
@@ -6,6 +6,6 @@ pub(crate) mod report;
 pub(crate) mod size;
 pub(crate) mod table;
 
-/// The version of what is printed as JSON, errors included. It grows when a field is removed or
-/// changes its meaning; docs/json.md lists them.
+/// The version of the JSON output, errors included. It grows when a field is removed or changes its
+/// meaning; docs/json.md lists them.
 pub(crate) const SCHEMA: u32 = 1;

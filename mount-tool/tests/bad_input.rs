@@ -10,7 +10,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// Runs in a directory of its own; the status and the one line on stderr.
+/// Runs in a new directory; the status and the one line on stderr.
 fn shale(dir: &Path, arguments: &str) -> (i32, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_shale"))
         .args(arguments.split(' '))
@@ -44,7 +44,7 @@ fn tree(dir: &Path) -> Vec<String> {
     names
 }
 
-/// Must fail with this status and say all of these words, and leave everything as it is.
+/// Must fail with this status and contain all of these words, and change nothing.
 fn refused(dir: &Path, arguments: &str, status: i32, words: &[&str]) {
     let before = tree(dir);
     let (found, line) = shale(dir, arguments);
@@ -134,6 +134,7 @@ fn a_store_and_a_mount_point_inside_each_other() {
     let superblock = shale_store::Superblock {
         id: [1; 16],
         created: 0,
+        format: shale_store::Format::Current,
     };
     let backing = shale_backing::PosixBacking::new(dir.join("store"));
     superblock.write(&backing).unwrap();
@@ -168,7 +169,7 @@ fn options_out_of_range() {
 fn a_log_that_cannot_be_written() {
     let dir = place();
     let words = ["cannot write the log", "--log"];
-    // The status differs where /dev/fuse is missing, which is found out first.
+    // The status differs where /dev/fuse is missing, which is checked first.
     if Path::new("/dev/fuse").exists() && nix::unistd::geteuid().is_root() {
         refused(dir.path(), "mount --log no/such/log store mnt", 1, &words);
         refused(dir.path(), "mount -o log=mnt store mnt", 1, &words);
@@ -248,7 +249,7 @@ fn the_mount_helper_refuses_in_the_same_way() {
     let (status, line) = run("store mnt -o frob");
     assert_eq!(status, 1);
     assert!(line.contains("'frob'"), "{line}");
-    // Fake mounts check everything and make nothing.
+    // Fake mounts check everything and create nothing.
     if Path::new("/dev/fuse").exists() && nix::unistd::geteuid().is_root() {
         assert_eq!(run("store mnt -s -f -o frob"), (0, String::new()));
     }

@@ -42,7 +42,7 @@ fn commands() -> Vec<String> {
     let help = String::from_utf8(output.stdout).unwrap();
     let list = help.split("Commands:\n").nth(1).unwrap();
     let lines = list.lines().take_while(|line| !line.is_empty());
-    // Descriptions go on in lines that are indented further.
+    // Descriptions continue in lines that are indented further.
     let names = lines.filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
     names
         .filter(|name| !name.is_empty() && *name != "help")

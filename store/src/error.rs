@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use shale_index as index;
+use shale_index::Ino;
 use shale_index::extent::PackId;
 
 /// What can go wrong in the store.
@@ -20,11 +21,11 @@ pub enum Error {
         /// What the operating system said.
         source: io::Error,
     },
-    /// Stored bytes that are not what was written.
+    /// Stored bytes that differ from those written.
     #[error("inode {ino}, offset {offset}: frame at {at} of pack {pack:x} is damaged: {detail}")]
     Damaged {
         /// The file it belongs to.
-        ino: u64,
+        ino: Ino,
         /// Where in the file.
         offset: u64,
         /// The pack.
@@ -45,10 +46,10 @@ pub enum Error {
     NotAStore {
         /// The directory.
         path: PathBuf,
-        /// What is wrong with it and what to do.
+        /// What is wrong and what to do.
         reason: String,
     },
-    /// The store is sound, but of a format that this program does not know.
+    /// The store is sound, but this program does not know its format.
     #[error(
         "{path}: the store has format version {version}, this program knows version {known}; \
          use the program that wrote it",
@@ -59,11 +60,11 @@ pub enum Error {
         path: PathBuf,
         /// Its version.
         version: u32,
-        /// The version that would be known.
+        /// The version that this program knows.
         known: u32,
     },
     /// Another process uses the store.
-    #[error("{path} is already in use by {holder}; unmount it, or wait for its end, and try again", path = path.display())]
+    #[error("{path} is already in use by {holder}; unmount it, or wait until that process ends, and try again", path = path.display())]
     Locked {
         /// The store.
         path: PathBuf,
@@ -74,40 +75,40 @@ pub enum Error {
     #[error("inode {ino}, offset {offset}: these bytes could not be stored and are lost")]
     Lost {
         /// The file.
-        ino: u64,
+        ino: Ino,
         /// Where in the file.
         offset: u64,
     },
-    /// The file of a pack does not exist. The collector deletes a pack after it has moved the live
-    /// frames: a reader looks them up again.
+    /// The file of a pack does not exist. gc deletes a pack after it has moved the live frames: a
+    /// reader looks them up again.
     #[error("the pack {} is missing", .pack.path().display())]
     PackGone {
         /// The pack.
         pack: PackId,
     },
-    /// Data that was written before could not be stored.
-    #[error("data written before could not be stored: {0}")]
+    /// Data that was written earlier could not be stored.
+    #[error("data written earlier could not be stored: {0}")]
     WriteBehind(Arc<Error>),
-    /// Accepted data could not be made durable, however often that was tried.
-    #[error("it could not be made durable")]
+    /// Accepted data could not be made durable, after several attempts.
+    #[error("the data could not be made durable")]
     NotDurable,
     /// The file was deleted.
     #[error("inode {ino} was deleted")]
     NotFound {
         /// The file.
-        ino: u64,
+        ino: Ino,
     },
     /// Only regular files have contents.
     #[error("inode {ino} is not a regular file")]
     NotAFile {
-        /// What was asked for.
-        ino: u64,
+        /// The inode.
+        ino: Ino,
     },
     /// No frame holds this byte of the extent.
     #[error("inode {ino}, offset {offset}: no frame holds this byte")]
     NoFrame {
         /// The file.
-        ino: u64,
+        ino: Ino,
         /// Where in the file.
         offset: u64,
     },
@@ -129,13 +130,17 @@ pub enum Error {
         /// Where it was.
         path: PathBuf,
     },
-    /// A worker panicked; nothing can be relied upon any more.
+    /// The store is being shut down, or has been.
+    #[error("the store is shut down")]
+    ShutDown,
+    /// A worker panicked; the state can no longer be trusted.
     #[error("the store stopped after an internal error; unmount it and look into its log")]
     Poisoned,
 }
 
 impl Error {
-    /// Whether the log has reported it once, so that it need not for each program that gets it.
+    /// Whether the log has already reported it, so that it need not report it for each program that
+    /// gets it.
     #[must_use]
     pub fn is_known(&self) -> bool {
         match self {
@@ -163,7 +168,7 @@ impl Error {
         }
     }
 
-    /// That accepted data could not be stored, for a cause that is known.
+    /// An error for accepted data that could not be stored, with its cause.
     pub(crate) fn write_behind(cause: &Arc<Self>) -> Self {
         match &**cause {
             Self::WriteBehind(first) => Self::WriteBehind(Arc::clone(first)),

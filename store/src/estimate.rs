@@ -1,7 +1,7 @@
-//! What data that is in no store would take in one.
+//! How much space data outside a store would take in one.
 //!
-//! It is split, hinted and encoded as writing and settling do it, without packs and index: the
-//! frames are measured and dropped.
+//! The data is split, hinted and encoded as in writing and settling, but without packs and index:
+//! the frames are measured and dropped.
 
 use std::io;
 use std::ops::Range;
@@ -21,26 +21,26 @@ use crate::{settle, settle::Unit as SettleUnit};
 
 /// Files below this are not settled.
 pub const SETTLE_MIN: u64 = settle::SETTLE_MIN;
-/// A file is settled when it becomes smaller than this many percent of what it takes.
+/// A file is settled when it shrinks below this percentage of its stored size.
 pub const WORTH_PERCENT: u64 = settle::WORTH_PERCENT;
 
-/// The file that frames are said to belong to; they are only measured.
+/// The inode in the frames, which are only measured.
 const INO: u64 = 1;
-/// Frames that are only measured need no number of their own.
+/// Frames that are only measured need no number.
 const SEQUENCE: u64 = 1;
 
-/// What encoding something came to.
+/// The result of encoding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Measured {
     /// Bytes before.
     pub raw: u64,
     /// Bytes after.
     pub stored: u64,
-    /// Bytes of these that are stored as they are, so that they could be written at once.
+    /// Bytes of these that are stored raw, so that they could be written at once.
     pub plain: u64,
-    /// How long encoding took, the check of its result included.
+    /// Time to encode, including the check of the result.
     pub encode: Duration,
-    /// How long decoding took.
+    /// Time to decode.
     pub decode: Duration,
 }
 
@@ -55,7 +55,7 @@ impl Measured {
     }
 }
 
-/// A part of a file that settling would encode as a whole.
+/// A part of a file that settling would encode as one unit.
 #[derive(Clone, Debug)]
 pub struct Unit(SettleUnit);
 
@@ -69,19 +69,19 @@ impl Unit {
 
 /// The units into which settling would split a file; `data` are the ranges that are not holes.
 #[must_use]
-pub fn units(regions: &[Region], size: u64, data: &[(u64, u64)]) -> Vec<Unit> {
+pub fn units(regions: &[Region], size: u64, data: &[Range<u64>]) -> Vec<Unit> {
     let sizes = &Sizes::USUAL;
     // As a mount with enough memory splits it.
     let all = Arrays::new(regions, size, array_max(size), sizes);
     let mut arrays = Vec::new();
-    for &(start, end) in data {
-        let inside = all.between(start, end).into_iter();
-        arrays.extend(inside.filter(|array| array.span().end <= end));
+    for range in data {
+        let inside = all.between(range.clone()).into_iter();
+        arrays.extend(inside.filter(|array| array.span().end <= range.end));
     }
     let taken: Vec<Range<u64>> = arrays.iter().flat_map(SettleUnit::ranges).collect();
-    let extent = |&(start, end): &(u64, u64)| Extent {
-        offset: start,
-        len: end - start,
+    let extent = |range: &Range<u64>| Extent {
+        offset: range.start,
+        len: range.end - range.start,
         place: Place::Hole,
     };
     let extents: Vec<Extent> = data.iter().map(extent).collect();
@@ -104,8 +104,8 @@ impl Default for Estimator {
 }
 
 impl Estimator {
-    /// What bytes would take that are written at `offset` of a file about which `hints` know
-    /// something. They must be within one chunk.
+    /// Measures bytes that are written at `offset` of a file, with `hints` about it. They must be
+    /// within one chunk.
     ///
     /// # Errors
     /// When they cannot be encoded.
@@ -117,11 +117,12 @@ impl Estimator {
     ) -> Result<Measured, Error> {
         let mut sink = Meter::default();
         for span in spans(hints, offset..offset + raw.len() as u64) {
-            let bytes = &raw[(span.start - offset) as usize..(span.end - offset) as usize];
+            let Range { start, end } = span.range;
+            let bytes = &raw[(start - offset) as usize..(end - offset) as usize];
             let spec = FrameSpec {
                 kind: FrameKind::Data,
                 ino: INO,
-                offset: span.start,
+                offset: start,
                 hint: span.hint(),
                 effort: Effort::Fast,
             };
@@ -130,8 +131,8 @@ impl Estimator {
         Ok(sink.take())
     }
 
-    /// What a unit would take when settled. `read` gets bytes of the file; of an array only
-    /// some `tiles`, spread over it, are encoded and stand for the others.
+    /// Measures a settled unit. `read` gets bytes of the file; of an array only some `tiles`,
+    /// spread over it, are encoded and stand for the others.
     ///
     /// # Errors
     /// What `read` says, or when something cannot be encoded.
@@ -170,7 +171,7 @@ impl Estimator {
     }
 }
 
-/// Data that is in no store.
+/// Data outside a store.
 struct Sample<F>(F);
 
 impl<F: FnMut(u64, &mut [u8]) -> io::Result<()>> UnitSource for Sample<F> {
@@ -179,7 +180,7 @@ impl<F: FnMut(u64, &mut [u8]) -> io::Result<()>> UnitSource for Sample<F> {
     }
 }
 
-/// Adds up what frames take, and drops them.
+/// Adds up the lengths of frames, and drops them.
 #[derive(Default)]
 struct Meter(Measured);
 
@@ -243,7 +244,7 @@ mod tests {
     use shale_codec::{ByteOrder, ElementKind, Hint};
 
     use super::*;
-    use crate::frame::Directory;
+    use crate::frame::TileDirectory;
     use crate::settle::Block;
 
     /// Numbers that grow smoothly, with text around them.
@@ -288,7 +289,7 @@ mod tests {
         [raw.len() as u64, frame.len() as u64, u64::from(plain)]
     }
 
-    /// What a unit takes, frame by frame and without the unit encoder.
+    /// The size of a unit, frame by frame and without the unit encoder.
     fn by_hand(unit: &SettleUnit, bytes: &[u8], encoder: &mut FrameEncoder) -> [u64; 3] {
         let array = match unit {
             SettleUnit::Array(array) => array,
@@ -305,7 +306,7 @@ mod tests {
         let (order, mut choice) = (geometry.order(), DensityChoice::default());
         let (mut tile, mut lengths, mut sum) = (Vec::new(), Vec::new(), [0; 3]);
         for number in some_tiles(&order, 4) {
-            geometry.cut(raw, number as usize, &mut tile);
+            geometry.extract(raw, number as usize, &mut tile);
             let (_, _, shape) = geometry.tile(number as usize);
             let mut shape: Vec<usize> = shape.iter().map(|&n| n as usize).collect();
             *shape.last_mut().unwrap() /= 4;
@@ -324,7 +325,7 @@ mod tests {
         let share = geometry.len() as f64 / sum[0] as f64;
         let scale = |bytes: u64| (bytes as f64 * share).round() as u64;
         let all: Vec<u32> = lengths.iter().copied().cycle().take(order.len()).collect();
-        let directory = Directory::encode(geometry, &all);
+        let directory = TileDirectory::encode(geometry, &all);
         let spec = spec(FrameKind::Tiles, Hint::Unknown, Effort::Zstd(3));
         encoder.encode(&spec, 1, &directory).unwrap();
         let directory = figures(encoder, &directory);
@@ -336,7 +337,7 @@ mod tests {
         let (bytes, regions) = sample();
         let size = bytes.len() as u64;
         let (mut estimator, mut encoder) = (Estimator::default(), FrameEncoder::new());
-        let units = units(&regions, size, &[(0, size)]);
+        let units = units(&regions, size, std::slice::from_ref(&(0..size)));
         assert!(
             units
                 .iter()

@@ -1,8 +1,8 @@
-//! What the readers of a store's files keep, whatever the bytes are. Fuzzing calls this, and so do
-//! tests with the seeds of the fuzzer.
+//! Invariants of the readers of a store's files, for any bytes. Fuzzing calls this, and so do tests
+//! with the seeds of the fuzzer.
 //!
-//! Every reader gets the bytes as they are, and once more with their checksums made right, so that
-//! the damage reaches what is behind them.
+//! Every reader gets the bytes unchanged, and once more with corrected checksums, so that the
+//! damage reaches the code behind the check.
 
 use shale_backing::static_files::{StaticFile, StaticFiles};
 use shale_codec::parse_header;
@@ -10,7 +10,7 @@ use shale_index::extent::{Extent, ExtentMap, MAX_FILE_SIZE, Place};
 
 use crate::Error;
 use crate::disk::{SUPERBLOCK_FILE, Superblock};
-use crate::frame::Directory;
+use crate::frame::TileDirectory;
 use crate::map::{decode_leaf, decode_root};
 use crate::pack::{HEADER_LEN, PackId, Scanned, decode_header, read_directory, scan};
 
@@ -72,7 +72,7 @@ pub fn pack(bytes: &[u8]) {
     }
 }
 
-/// Makes checksums of header and trailer right, and lets the trailer point at the last frame.
+/// Corrects the checksums of header and trailer, and points the trailer at the last frame.
 fn repair_pack(bytes: &mut [u8]) {
     sign(bytes, 60);
     let Some(trailer) = bytes.len().checked_sub(32).filter(|at| *at >= HEADER_LEN) else {
@@ -95,7 +95,7 @@ fn repair_pack(bytes: &mut [u8]) {
     sign(seal, 28);
 }
 
-/// What the frame of a map segment, or of a directory of tiles, holds.
+/// The contents of the frame of a map segment, or of a directory of tiles.
 pub fn map(bytes: &[u8]) {
     if let Some(leaves) = decode_root(bytes) {
         assert_eq!(leaves[0].start, 0, "the leaves do not cover the file");
@@ -106,7 +106,7 @@ pub fn map(bytes: &[u8]) {
         assert_eq!(map.len(), extents.len(), "extents hide each other");
         // Any cut in two gives the same bytes, and the same stored ones.
         for cut in extents.iter().map(|extent| extent.offset + extent.len / 2) {
-            let parts = map.range(0, cut).chain(map.range(cut, MAX_FILE_SIZE));
+            let parts = map.range(0..cut).chain(map.range(cut..MAX_FILE_SIZE));
             let parts: Vec<Extent> = parts.collect();
             assert!(parts.windows(2).all(|two| two[0].end() <= two[1].offset));
             let sum = |extents: &[Extent]| -> (u128, u128) {
@@ -125,7 +125,7 @@ pub fn map(bytes: &[u8]) {
             }
         }
     }
-    if let Some((directory, _)) = Directory::decode_unbound(bytes) {
+    if let Some((directory, _)) = TileDirectory::decode_unbound(bytes) {
         assert!(directory.geometry().tiles() > 0);
     }
 }

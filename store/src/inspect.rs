@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use shale_codec::{FrameSummary, HEADER_LEN, describe_head, parse_header};
+use shale_index::Ino;
 use shale_index::extent::{Extent, FramePart, Place, TilePart};
 
 use crate::Error;
@@ -13,10 +14,10 @@ use crate::volume::Volume;
 
 /// Bytes of a frame in which its header and directory usually are.
 const HEAD: u64 = 4096;
-/// Extents of a file, and tiles of an array, whose frames are looked at for its codecs.
+/// Extents of a file, and tiles of an array, that are sampled for its codecs.
 const LOOKS: usize = 16;
 
-/// What a field of an array of tiles takes.
+/// The space of a field of an array of tiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldShare {
     /// Its first byte in a record.
@@ -27,7 +28,7 @@ pub struct FieldShare {
     pub stored: u64,
 }
 
-/// Looks at how files are stored.
+/// Inspects how files are stored.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Inspector<'a> {
     pub(crate) volume: &'a Volume,
@@ -35,12 +36,12 @@ pub(crate) struct Inspector<'a> {
 }
 
 impl Inspector<'_> {
-    /// Which transforms and coders the frames of a file use, by a look at some of them.
-    pub(crate) fn codecs(&self, ino: u64) -> Result<String, Error> {
+    /// The transforms and coders of a file's frames, from a sample of them.
+    pub(crate) fn codecs(&self, ino: Ino) -> Result<String, Error> {
         while_moved(|| self.codecs_now(ino))
     }
 
-    fn codecs_now(&self, ino: u64) -> Result<String, Error> {
+    fn codecs_now(&self, ino: Ino) -> Result<String, Error> {
         let frames = &self.volume.frames;
         let file = self.files.open(ino)?;
         let extents = {
@@ -91,7 +92,7 @@ impl Inspector<'_> {
     /// `None` for other extents.
     pub(crate) fn fields(
         &self,
-        ino: u64,
+        ino: Ino,
         extent: &Extent,
     ) -> Result<Option<(u64, Vec<FieldShare>)>, Error> {
         let Place::Tiles(part) = &extent.place else {
@@ -117,10 +118,10 @@ impl Inspector<'_> {
         Ok(Some((geometry.record(), fields)))
     }
 
-    /// How the frame is made that holds byte `offset` of a file, which must be in `extent`.
+    /// The recipe of the frame that holds byte `offset` of a file, which must be in `extent`.
     pub(crate) fn summary_at(
         &self,
-        ino: u64,
+        ino: Ino,
         extent: &Extent,
         offset: u64,
     ) -> Result<FrameSummary, Error> {
@@ -151,7 +152,7 @@ impl Inspector<'_> {
 
     fn tile_at(
         &self,
-        ino: u64,
+        ino: Ino,
         extent: &Extent,
         part: &TilePart,
         offset: u64,

@@ -1,10 +1,10 @@
-//! Chunk buffers, packs, and the pipelines between them.
+//! Chunk buffers, packs, and the threads between them.
 //!
 //! ```text
 //! write --> chunks in memory --> workers: frames --> packs --> committer: sync, index commit
 //! read  --> chunks in memory --> decoded frames  --> packs
 //! ```
-//! Data before meaning: a frame is in a pack and the pack is synced before the index refers to
+//! Data before references: a frame is in a pack and the pack is synced before the index refers to
 //! it. Bytes stay in memory until the index has acknowledged them.
 
 mod catalog;
@@ -35,7 +35,7 @@ mod tests;
 mod volume;
 mod write;
 
-pub use disk::{LOCK_FILE, Presence, SUPERBLOCK_FILE, Superblock, check_superblock};
+pub use disk::{Format, LOCK_FILE, Presence, SUPERBLOCK_FILE, Superblock, check_superblock};
 pub use error::Error;
 pub use file::{CurrentInode, Damage, Element, Failure, File, HintSpan, LayoutHints, Usage};
 pub use gc::GcState;

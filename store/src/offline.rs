@@ -7,10 +7,10 @@ use std::sync::Arc;
 use shale_backing::{Backing, PosixBacking, ReadOnly};
 use shale_index::extent::Place;
 use shale_index::schema::Inode;
-use shale_index::{DirEntry, Namespace};
+use shale_index::{DirEntry, Ino, Namespace};
 
 use crate::Error;
-use crate::disk::{SharedLock, Superblock};
+use crate::disk::{Format, SharedLock, Superblock};
 use crate::file::Usage;
 use crate::frame::Frames;
 use crate::map::FileMap;
@@ -38,7 +38,7 @@ pub struct OfflineStore {
 pub struct Contents<'a> {
     frames: &'a Frames,
     map: FileMap,
-    ino: u64,
+    ino: Ino,
     size: u64,
 }
 
@@ -56,7 +56,7 @@ impl OfflineStore {
         // No session: a pack could not even be begun.
         let packs = Packs::open_to_read(backing, superblock.id)?;
         Ok(Self {
-            namespace: Namespace::read_only(Arc::new(engine)),
+            namespace: Namespace::read_only(engine, superblock.format == Format::Old),
             frames: Frames::new(packs, CACHE),
             _lock: lock,
         })
@@ -66,13 +66,13 @@ impl OfflineStore {
     ///
     /// # Errors
     /// `ENOENT`, or when its record is damaged.
-    pub fn inode(&self, ino: u64) -> Result<Inode, Error> {
+    pub fn inode(&self, ino: Ino) -> Result<Inode, Error> {
         Ok(self.namespace.inode(ino)?)
     }
 
     /// Where an inode is, for messages.
     #[must_use]
-    pub fn path(&self, ino: u64) -> String {
+    pub fn path(&self, ino: Ino) -> String {
         self.namespace.path(ino)
     }
 
@@ -80,7 +80,7 @@ impl OfflineStore {
     ///
     /// # Errors
     /// When a record is damaged.
-    pub fn entries(&self, dir: u64) -> Result<Vec<DirEntry>, Error> {
+    pub fn entries(&self, dir: Ino) -> Result<Vec<DirEntry>, Error> {
         let mut entries: Vec<DirEntry> = Vec::new();
         loop {
             let cookie = entries.last().map_or(0, |entry| entry.cookie);
@@ -92,7 +92,7 @@ impl OfflineStore {
         }
     }
 
-    /// What a file takes, or everything below a directory.
+    /// The space of a file, or of everything below a directory.
     ///
     /// # Errors
     /// When a record is damaged.
@@ -104,7 +104,7 @@ impl OfflineStore {
     ///
     /// # Errors
     /// When a record is damaged.
-    pub fn xattrs(&self, ino: u64) -> Result<Vec<Xattr>, Error> {
+    pub fn xattrs(&self, ino: Ino) -> Result<Vec<Xattr>, Error> {
         let mut found = Vec::new();
         for name in self.namespace.xattr_names(ino)? {
             if let Some(value) = self.namespace.xattr(ino, &name)? {
@@ -118,17 +118,16 @@ impl OfflineStore {
     ///
     /// # Errors
     /// `ENOENT`, `EINVAL` for anything but a regular file, or when its map is damaged.
-    pub fn contents(&self, ino: u64) -> Result<Contents<'_>, Error> {
-        let inode = self.namespace.inode(ino)?;
-        if !inode.is_file() {
+    pub fn contents(&self, ino: Ino) -> Result<Contents<'_>, Error> {
+        let contents = self.namespace.contents(ino)?;
+        if !contents.inode.is_file() {
             return Err(Error::NotAFile { ino });
         }
-        let records = self.namespace.commit_records(ino)?;
         Ok(Contents {
             frames: &self.frames,
-            map: FileMap::load(&self.frames, &inode, records)?,
+            map: FileMap::load(&self.frames, &contents)?,
             ino,
-            size: inode.size,
+            size: contents.current().size,
         })
     }
 }
@@ -145,7 +144,7 @@ impl Contents<'_> {
         };
         let out = &mut out[..len as usize];
         out.fill(0);
-        for extent in self.map.range(self.frames, offset, end)? {
+        for extent in self.map.range(self.frames, offset..end)? {
             if extent.place == Place::Hole {
                 continue;
             }
@@ -164,7 +163,7 @@ impl Contents<'_> {
         if offset >= self.size {
             return Ok(None);
         }
-        let found = self.map.next_data(self.frames, offset, self.size)?;
+        let found = self.map.next_data(self.frames, offset..self.size)?;
         Ok(found.filter(|&at| at < self.size))
     }
 }

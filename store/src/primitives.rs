@@ -1,5 +1,5 @@
-//! Locks, threads and channels of the store: the real ones, or with the feature `shuttle` those that
-//! a scheduler controls.
+//! Locks, threads and channels of the store: the real ones, or with the feature `shuttle` those
+//! under a scheduler.
 //!
 //! The catalog has its own: the index calls it while it holds locks that no scheduler controls.
 

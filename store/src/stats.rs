@@ -1,7 +1,6 @@
-//! What a store counts since it was opened, and how full it is now.
+//! Counters of a store since it was opened, and its present state.
 //!
-//! Counters are relaxed: each is exact, but numbers that are read together need not agree with
-//! each other.
+//! Counters are relaxed: each is exact, but numbers that are read together need not be consistent.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -57,7 +56,7 @@ impl Encoded {
     }
 }
 
-/// Everything that a store counts.
+/// All counters of a store.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Data as it was written.
@@ -106,7 +105,7 @@ impl Counters {
     }
 }
 
-/// How full a store is now.
+/// The present state of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Gauges {
     /// Bytes in memory that are not committed yet.

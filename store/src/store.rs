@@ -9,14 +9,16 @@ use std::sync::Arc;
 use shale_backing::failpoint::{Stage, reach};
 use shale_backing::{Backing, DeviceOptions, PROBE, PosixBacking, ReadOnly, Space, open_device};
 use shale_codec::Effort;
-use shale_index::engine::Embedded;
+use shale_index::engine::IndexHome;
 use shale_index::{Kv, Namespace};
 
 use crate::Error;
 use crate::catalog::Catalog;
-use crate::disk::{INDEX_DIR, LOCK_FILE, RESERVE_FILE, Reserve, SharedLock, StoreLock, Superblock};
+use crate::disk::{
+    Format, INDEX_DIR, LOCK_FILE, RESERVE_FILE, Reserve, SharedLock, StoreLock, Superblock,
+};
 use crate::file::FileTable;
-use crate::gc::{Collector, GcControl, IdleWorker, StoreUpkeep};
+use crate::gc::{GcControl, GcWorker, IdleWorker, StoreUpkeep};
 use crate::pack;
 use crate::pack::Sessions;
 use crate::primitives::Mutex;
@@ -24,7 +26,7 @@ use crate::primitives::thread::{self, JoinHandle};
 use crate::read::{DecodeWorker, Prefetcher, Reader};
 use crate::session::report_previous;
 use crate::settle::Settler;
-use crate::volume::{Volume, VolumeOptions, VolumeParts, read_index};
+use crate::volume::{Volume, VolumeOptions, VolumeParts, index_home, read_index};
 use crate::write::{Admission, CommitControl, Committer, EncodeQueue, EncodeWorker, Writer};
 
 /// How a store is used.
@@ -38,11 +40,11 @@ pub struct StoreOptions {
     pub owner: (u32, u32),
     /// How chunks are compressed when they are written.
     pub effort: Effort,
-    /// What other processes are told that find the store locked.
+    /// The purpose, shown to other processes that find the store locked.
     pub purpose: String,
     /// The device that the store is on.
     pub device: DeviceOptions,
-    /// Readers keep what they have read, so that it need not be kept decoded for them.
+    /// Readers cache what they have read, so that it need not be kept decoded for them.
     pub kernel_cache: bool,
 }
 
@@ -62,7 +64,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// Opens the store in a directory, or makes one in an empty directory.
+    /// Opens the store in a directory, or creates one in an empty directory.
     ///
     /// # Errors
     /// [`Error::Locked`], [`Error::NotAStore`], or what the device says.
@@ -78,7 +80,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Opens the store on a device, or makes one on an empty device. No other process may use it.
+    /// Opens the store on a device, or creates one on an empty device. No other process may use it.
     ///
     /// # Errors
     /// [`Error::NotAStore`], or what the device says.
@@ -86,31 +88,28 @@ impl Store {
         Self::open_after(backing, options, None)
     }
 
-    /// Opens the store after a process that has perhaps left a note.
+    /// Opens the store; the previous process may have left a note.
     fn open_after(
         backing: Arc<dyn Backing>,
         options: &StoreOptions,
         note: Option<&str>,
     ) -> Result<Self, Error> {
         let fresh = Superblock::read(&*backing)?.is_none();
-        let superblock = prepare(&*backing, fresh)?;
+        let superblock = begin_upgrade(&*backing, prepare(&*backing, fresh)?)?;
         // The index may need the space that is held there.
         Reserve::clear(&*backing);
         let memory = usize::try_from(options.memory / 16).unwrap_or(usize::MAX);
-        let engine = shale_index::engine::Options {
-            memory: memory.clamp(8 << 20, 64 << 20),
-            ..shale_index::engine::Options::default()
-        };
-        let (engine, recovery) = Embedded::open(Arc::clone(&backing), engine)
+        let (engine, recovery) = index_home(&backing)
+            .open(memory.clamp(8 << 20, 64 << 20))
             .map_err(|error| unreadable_index(backing.root(), error))?;
         tracing::info!(?recovery, "index opened");
-        let engine: Arc<dyn Kv> = Arc::new(engine);
         let catalog = Catalog::open(
             Arc::clone(&backing),
             superblock.id,
             Arc::clone(&engine),
             &recovery,
         )?;
+        let superblock = upgrade(&*backing, superblock, &*engine)?;
         let store = Self::with_engine(backing, engine, superblock, options, Some(catalog))?;
         report_previous(store.namespace(), &recovery, note);
         Ok(store)
@@ -130,13 +129,14 @@ impl Store {
         } = pack::list_sessions(&*backing)?;
         let newest = on_disk
             .iter()
-            .map(|&(id, _)| id.session())
+            .map(|on| on.pack.session())
             .max()
             .unwrap_or(0);
-        let known = Namespace::last_session(&*kv)?;
-        // single-node: no other process begins a session meanwhile.
+        let known = kv.version();
         let namespace = Namespace::open(kv, newest + 1, options.owner)?;
-        pack::remove_empty_sessions(&*backing, &empty);
+        if !namespace.is_shared() {
+            pack::remove_empty_sessions(&*backing, &empty);
+        }
         let parts = VolumeParts {
             backing,
             namespace,
@@ -147,9 +147,9 @@ impl Store {
         Self::start(parts, options, catalog, false)
     }
 
-    /// Opens the store in a directory to read from it, as any number of processes may do at a
-    /// time. Nothing in it is written, so it may be on a medium that cannot be. The whole index is
-    /// read into memory. Every change is refused with `EROFS`.
+    /// Opens the store in a directory for reading; any number of processes may do so at a time.
+    /// Nothing in it is written, so it may be on a read-only medium. The whole index is read into
+    /// memory. Every change fails with `EROFS`.
     ///
     /// # Errors
     /// [`Error::Locked`] when a process writes to it, [`Error::NotAStore`], or what the device
@@ -164,7 +164,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Opens the store on a device to read from it. No process may write to it meanwhile.
+    /// Opens the store on a device for reading. No process may write to it meanwhile.
     ///
     /// # Errors
     /// As [`Store::open_read_only`].
@@ -175,7 +175,7 @@ impl Store {
         Self::read_after(backing, options, None)
     }
 
-    /// Opens the store to read from it after a process that has perhaps left a note.
+    /// Opens the store for reading; the previous process may have left a note.
     fn read_after(
         backing: Arc<dyn Backing>,
         options: &StoreOptions,
@@ -185,8 +185,8 @@ impl Store {
         let (superblock, kv, recovery) = read_index(&backing)?;
         let parts = VolumeParts {
             on_disk: pack::list(&*backing)?,
-            known: Namespace::last_session(&kv)?,
-            namespace: Namespace::read_only(Arc::new(kv)),
+            known: kv.version(),
+            namespace: Namespace::read_only(kv, superblock.format == Format::Old),
             superblock,
             backing,
         };
@@ -195,7 +195,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Puts what there is of a store to use.
+    /// Starts a store from its parts.
     fn start(
         parts: VolumeParts,
         options: &StoreOptions,
@@ -208,7 +208,13 @@ impl Store {
             read_only,
         };
         let volume = Arc::new(Volume::open(parts, &volume_options)?);
-        let orphans = volume.namespace.orphans()?.into_iter().collect();
+        // In a shared index other sessions may use them; they are looked at later.
+        let orphans = if volume.namespace.is_shared() {
+            Vec::new()
+        } else {
+            volume.namespace.orphans()?.0
+        };
+        let orphans = orphans.iter().map(|orphan| orphan.ino).collect();
         let files = Arc::new(FileTable::new(Arc::clone(&volume), orphans));
         let commits: Arc<CommitControl> = Arc::default();
         let gc: Arc<GcControl> = Arc::default();
@@ -273,12 +279,12 @@ impl Store {
         let upkeep = StoreUpkeep::new(volume, files, writer.catalog.as_ref(), &writer.commits, gc);
         let committer = Committer::new(writer, Box::new(upkeep));
         threads.push(spawn("shale-commit".to_owned(), move || committer.run())?);
-        let collector = Collector::new(volume, files, &writer.admission, &writer.commits, gc);
-        threads.push(spawn("shale-gc".to_owned(), move || collector.run())?);
+        let worker = GcWorker::new(volume, files, &writer.admission, &writer.commits, gc);
+        threads.push(spawn("shale-gc".to_owned(), move || worker.run())?);
         Ok(threads)
     }
 
-    /// Refuses changes where the store was opened to read from it.
+    /// Refuses changes if the store was opened for reading.
     ///
     /// # Errors
     /// `EROFS`.
@@ -297,7 +303,7 @@ impl Store {
         self.volume.backing.root().to_owned()
     }
 
-    /// Space on the device; what the store holds for what is about to be written counts as free.
+    /// Space on the device; the reserve counts as free.
     ///
     /// # Errors
     /// What the device says.
@@ -318,7 +324,7 @@ impl Store {
     /// # Errors
     /// What could not be made durable.
     pub fn shut_down(&self) -> Result<(), Error> {
-        // Until the opposite is known, whatever happens on the way there.
+        // Until the opposite is known, whatever happens meanwhile.
         if let Some(lock) = &self.lock {
             lock.leave_note(true);
         }
@@ -329,8 +335,8 @@ impl Store {
         Ok(())
     }
 
-    /// Names what is not stored, in the log and in the note for the process that waits for the end
-    /// of the session.
+    /// Names unstored data in the log and in the note for the process that waits for the end of the
+    /// session.
     fn tell_unstored(&self) {
         let unstored = self.files.unstored();
         for line in &unstored {
@@ -367,16 +373,17 @@ impl Store {
         frames.packs.roll();
         for (pack, error) in frames.packs.sync() {
             tracing::warn!(
-                "pack {pack:x} could not be sealed, the next session reads it without its \
-                 directory: {error}"
+                "{}: the pack could not be sealed and has no directory, which later sessions do \
+                 not need: {error}; check the device of the store",
+                pack.path().display()
             );
         }
         frames.packs.leave();
         reach(Stage::ShutDownSealed);
         if let Err(e) = frames.packs.note_sealed(namespace) {
             tracing::warn!(
-                "the index does not know which packs are sealed, so `shale fsck` cannot miss \
-                 their directories: {e}"
+                "cannot note in the index which packs are sealed: {e}; `shale fsck` will not \
+                 notice when their directories are missing"
             );
         }
         // The last commit: when the index is closed, the catalog has everything.
@@ -405,9 +412,45 @@ impl Drop for Store {
         if !self.threads.lock().is_empty()
             && let Err(e) = self.shut_down()
         {
-            tracing::error!("the store could not be shut down cleanly: {e}");
+            tracing::error!(
+                "the store did not shut down cleanly: {e}; check the device of the store"
+            );
         }
     }
+}
+
+/// Marks a store of format 2 before its index is changed: from then on older programs refuse it.
+fn begin_upgrade(backing: &dyn Backing, superblock: Superblock) -> Result<Superblock, Error> {
+    if superblock.format != Format::Old {
+        return Ok(superblock);
+    }
+    let format = Format::Upgrading;
+    let superblock = Superblock {
+        format,
+        ..superblock
+    };
+    superblock.write(backing)?;
+    Ok(superblock)
+}
+
+/// Upgrades the index of a store that is marked, and takes the mark away.
+fn upgrade(
+    backing: &dyn Backing,
+    superblock: Superblock,
+    engine: &dyn Kv,
+) -> Result<Superblock, Error> {
+    if superblock.format != Format::Upgrading {
+        return Ok(superblock);
+    }
+    let moved = Namespace::upgrade(engine)?;
+    let format = Format::Current;
+    let superblock = Superblock {
+        format,
+        ..superblock
+    };
+    superblock.write(backing)?;
+    tracing::info!("the store has been upgraded to format 3, {moved} index records were moved");
+    Ok(superblock)
 }
 
 fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
@@ -417,7 +460,7 @@ fn spawn(name: String, body: impl FnOnce() + Send + 'static) -> Result<JoinHandl
         .map_err(Error::io("start a thread for", "."))
 }
 
-/// Says what to do about an index that is damaged beyond what recovery can mend.
+/// Adds advice to the error of an index that recovery cannot repair.
 fn unreadable_index(path: &Path, error: shale_index::Error) -> Error {
     match error {
         shale_index::Error::Corrupt { .. } => Error::NotAStore {
@@ -442,7 +485,7 @@ fn require_empty(path: &Path) -> Result<(), Error> {
             "shale.log",
             PROBE,
         ];
-        // The last session may have died while making the store.
+        // The last session may have died while creating the store.
         let begun = [pack::DIR, INDEX_DIR].iter().any(|dir| name == *dir)
             && std::fs::read_dir(entry.path()).is_ok_and(|mut inside| inside.next().is_none());
         if !begun && !harmless.iter().any(|file| name == *file) {
@@ -469,7 +512,7 @@ fn make_dirs(backing: &dyn Backing) -> Result<(), Error> {
         .map_err(Error::io("sync", "."))
 }
 
-/// Makes a new store, the superblock last; or checks the directories of an old one.
+/// Creates a new store, the superblock last; or checks the directories of an old one.
 fn prepare(backing: &dyn Backing, fresh: bool) -> Result<Superblock, Error> {
     if fresh {
         let superblock = Superblock::fresh().map_err(Error::io("make an identity for", "."))?;
@@ -491,5 +534,5 @@ fn prepare(backing: &dyn Backing, fresh: bool) -> Result<Superblock, Error> {
             ),
         });
     }
-    Superblock::read(backing)?.ok_or(Error::Poisoned)
+    Superblock::require(backing)
 }

@@ -1,37 +1,37 @@
-//! What every room above the map shares: device, index, frames, free space and memory.
+//! The volume, shared by every room above the map: device, index, frames, free space and memory.
 //!
 //! A volume owns no thread and knows no file in use.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use shale_backing::Backing;
 use shale_codec::Effort;
-use shale_index::engine::{Embedded, Recovery};
+use shale_index::engine::{EmbeddedHome, IndexHome, Recovery};
+use shale_index::extent::SealedPack;
 use shale_index::{Kv, Namespace};
 
 use crate::Error;
-use crate::disk::{PresenceMonitor, SpaceGuard, Superblock, margin};
+use crate::disk::{Format, PresenceMonitor, SpaceGuard, Superblock, margin};
 use crate::frame::Frames;
 use crate::memory::WriteLimiter;
-use crate::pack::{PackId, Packs, seal_bytes};
+use crate::pack::{PackBytes, Packs, seal_bytes};
 use crate::primitives::atomic::{AtomicBool, Ordering};
 use crate::stats::Counters;
 
-/// What a store keeps free on a device of `total` bytes, to be able to delete and collect: room for
-/// the index and for the copy of a pack.
+/// Space that a store keeps free on a device of `total` bytes, so that it can delete and collect:
+/// room for the index and for the copy of a pack.
 #[must_use]
 pub fn reserve(total: u64) -> u64 {
     margin(total) + seal_bytes(total)
 }
 
-/// What a volume is made of.
+/// The parts of a volume.
 pub(crate) struct VolumeParts {
     pub(crate) backing: Arc<dyn Backing>,
     pub(crate) namespace: Namespace,
     pub(crate) superblock: Superblock,
     /// Packs and their lengths.
-    pub(crate) on_disk: Vec<(PackId, u64)>,
+    pub(crate) on_disk: Vec<PackBytes>,
     /// The last session that the index has seen, before this one.
     pub(crate) known: u64,
 }
@@ -72,7 +72,15 @@ impl Volume {
             known,
         } = parts;
         let stats: Arc<Counters> = Arc::default();
-        let live: BTreeMap<PackId, u64> = namespace.packs()?.into_iter().collect();
+        let sessions = if namespace.is_shared() {
+            namespace.live_sessions()?
+        } else {
+            Vec::new()
+        };
+        // Packs of other sessions that have not ended are their business.
+        let live = namespace.packs()?.into_iter();
+        let live = live.filter(|live| !sessions.contains(&live.pack.session()));
+        let live = live.map(|live| (live.pack, live.bytes)).collect();
         let packs = Packs::open(
             Arc::clone(&backing),
             superblock.id,
@@ -80,8 +88,10 @@ impl Volume {
             live,
             Arc::clone(&stats),
         )?;
-        for &(id, _) in &on_disk {
-            if id.session() <= known {
+        for &PackBytes { pack: id, .. } in &on_disk {
+            if sessions.contains(&id.session()) {
+                // Its session is filling it.
+            } else if id.session() <= known {
                 // Frames that no commit has reached before their session ended.
                 packs.condemn(id);
             } else {
@@ -91,12 +101,15 @@ impl Volume {
                 );
             }
         }
-        for (id, _) in namespace.sealed_packs()? {
-            if on_disk.binary_search_by_key(&id, |&(id, _)| id).is_err() {
+        let sealed = namespace.sealed_packs()?.into_iter();
+        let sealed = sealed.map(|SealedPack { pack, .. }| pack);
+        for id in sealed.chain(namespace.condemned_packs()?) {
+            if on_disk.binary_search_by_key(&id, |on| on.pack).is_err() {
                 // Deleted just before its session died: to be forgotten like others.
                 packs.condemn(id);
             }
         }
+        packs.note_version(namespace.sequence_floor()?, namespace.session());
         let total = backing
             .space()
             .map_err(Error::io("query the space of", "."))?
@@ -138,7 +151,7 @@ impl Volume {
         self.check()
     }
 
-    /// Refuses what cannot become durable any more.
+    /// Refuses work that can no longer become durable.
     pub(crate) fn check_there(&self) -> Result<(), Error> {
         if self.is_removed() {
             return Err(self.removed());
@@ -152,20 +165,20 @@ impl Volume {
         }
     }
 
-    /// Whether it has been noticed that the store was removed.
+    /// Whether the store is known to be removed.
     pub(crate) fn is_removed(&self) -> bool {
         self.presence.is_removed()
     }
 
-    /// Lets every later operation fail, and writers that wait for memory.
+    /// Makes every later operation fail, and writers that wait for memory.
     pub(crate) fn poison(&self, why: &str) {
-        tracing::error!("{why}; the file system answers EIO from now on, unmount it");
+        tracing::error!("{why}; all operations fail with EIO from now on: unmount and mount again");
         self.poisoned.store(true, Ordering::SeqCst);
         self.limiter.stall(Arc::new(Error::Poisoned));
     }
 
-    /// Looks whether the store was removed, and returns whether that is news. What was read or is
-    /// in memory can be read on; nothing can be changed.
+    /// Checks whether the store was removed, and returns whether that is new. Data that was read or
+    /// is in memory stays readable; nothing can be changed.
     pub(crate) fn notice_removal(&self) -> bool {
         if !self.presence.notice_removal(&*self.backing) {
             return false;
@@ -183,33 +196,44 @@ impl Volume {
         Ok(())
     }
 
-    /// What an error says, with the path of the file if it is about one.
+    /// The text of an error, with the path of the file if it is about one.
     pub(crate) fn explain(&self, error: &Error) -> String {
         match error {
-            Error::Damaged { ino, .. } => format!("{}: {error}", self.namespace.path(*ino)),
+            Error::Damaged { ino, .. } | Error::Lost { ino, .. } | Error::NoFrame { ino, .. } => {
+                format!("{}: {error}", self.namespace.path(*ino))
+            }
             _ => error.to_string(),
         }
     }
 }
 
+/// Where the index of a store is kept.
+pub(crate) fn index_home(backing: &Arc<dyn Backing>) -> impl IndexHome {
+    EmbeddedHome::new(Arc::clone(backing))
+}
+
 /// Reads the whole index of a store into memory.
 pub(crate) fn read_index(
     backing: &Arc<dyn Backing>,
-) -> Result<(Superblock, Embedded, Recovery), Error> {
+) -> Result<(Superblock, Arc<dyn Kv>, Recovery), Error> {
     let superblock = Superblock::require(&**backing)?;
+    if superblock.format == Format::Upgrading {
+        return Err(Error::NotAStore {
+            path: backing.root().to_owned(),
+            reason: "its upgrade to format 3 was interrupted; mount it once without --ro to \
+                     finish the upgrade"
+                .to_owned(),
+        });
+    }
     let not_usable = |reason: String| Error::NotAStore {
         path: backing.root().to_owned(),
         reason,
     };
-    let options = shale_index::engine::Options {
-        read_only: true,
-        ..shale_index::engine::Options::default()
-    };
-    let opened = Embedded::open(Arc::clone(backing), options);
+    let opened = index_home(backing).open_to_read();
     let (engine, recovery) = opened.map_err(|error| match error {
         shale_index::Error::Corrupt { .. } => not_usable(format!(
-            "its index cannot be read without writing: {error}; a mount without --ro may still \
-             work, and `shale fsck --rebuild` rebuilds the index from the packs"
+            "its index cannot be read without writing: {error}; try a mount without --ro, or \
+             rebuild the index from the packs with `shale fsck --rebuild`"
         )),
         other => other.into(),
     })?;
@@ -219,8 +243,7 @@ pub(crate) fn read_index(
         .is_none()
     {
         return Err(not_usable(
-            "it was made and never used, so there is nothing to read; mount it once without --ro"
-                .to_owned(),
+            "it is still empty; mount it once without --ro".to_owned(),
         ));
     }
     Ok((superblock, engine, recovery))

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Boots systemd as process 1 of its own namespaces: boot.sh DIRECTORY CGROUP
+# Boots systemd as process 1 of new namespaces: boot.sh DIRECTORY CGROUP
 # DIRECTORY/etc and DIRECTORY/usr are laid over those of the machine, for systemd alone; CGROUP is
 # a directory in a cgroup2 hierarchy. Only the units in DIRECTORY/etc/systemd/system and those made
 # from /etc/fstab exist, and nothing outside the directory above DIRECTORY can be written, so that

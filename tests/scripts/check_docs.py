@@ -1,4 +1,4 @@
-"""What the documents name exists, and they keep to the words of docs/glossary.md.
+"""Checks that the names in the documents exist, and that they use the words of docs/glossary.md.
 
 Paths of the repository and links between documents lead somewhere, tests that are named exist, types
 in the glossary are types of the code, and words that the project does not use do not occur.

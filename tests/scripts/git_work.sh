@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A repository made from nothing, cloned, worked in, collected and checked: git_work.sh DIRECTORY
+# Creates a repository, clones it, works in it, collects and checks it: git_work.sh DIRECTORY
 # Everything that goes into an object id is fixed, so two runs print the same.
 set -euo pipefail
 cd "$1"

@@ -1,4 +1,4 @@
-"""Opens a file by its handle, after its name has gone: handles.py FILE"""
+"""Opens a file by its handle after its name was removed: handles.py FILE"""
 import ctypes
 import os
 import sys

@@ -55,7 +55,7 @@ def create_append_resize(path):
 
 
 def swmr_reader(path, ready, finished, pipe):
-    """Sees only whole, right steps, never fewer than before."""
+    """Sees only complete, correct steps, never fewer than before."""
     with h5py.File(path, "r", libver="latest", swmr=True) as f:
         data = f["steps"]
         ready.set()

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Installs a package, uses it, removes and purges it, and looks for what is left:
+# Installs a package, uses it, removes and purges it, and looks for leftovers:
 # package.sh PACKAGE DIRECTORY
 # In a mount namespace whose /usr, /etc and databases are a layer above those of the machine, so
-# that the machine stays as it is.
+# that the machine does not change.
 set -euo pipefail
 package=$1 directory=$2
 if [ "${3:-}" != inside ]; then
@@ -14,7 +14,7 @@ for top in usr etc var/lib/dpkg var/cache var/log; do
     layer=$directory/layers/$top
     mount -t overlay overlay -o "lowerdir=/$top,upperdir=$layer/upper,workdir=$layer/work" "/$top"
 done
-# What a machine with dpkg may keep of a package that has gone: backups and caches of its own.
+# Files that dpkg may keep of a removed package: its backups and caches.
 list() { find /usr /etc /var/lib/dpkg/info -xdev ! -name 'mandb*' ! -name index.db | sort; }
 export DEBIAN_FRONTEND=noninteractive
 list > "$directory/before"

@@ -8,7 +8,7 @@ BEGIN, END = "<!-- torture:begin -->", "<!-- torture:end -->"
 
 
 def rows(directory):
-    """Suite, what was done, how often, how often it passed."""
+    """Suite, kind of run, how often it ran, how often it passed."""
     for path in sorted(pathlib.Path(directory).glob("*.tsv")):
         for line in path.read_text().splitlines():
             kind, *fields = line.split("\t")

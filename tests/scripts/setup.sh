@@ -1,21 +1,25 @@
 #!/usr/bin/env bash
-# Installs what the tests need: Debian packages (as root), a Python environment in
-# .cache/venv, pjdfstest and fsx in .cache/tools. Does nothing that is already done.
-#   setup.sh [packages|python|tools]...   (all of them by default)
-# Ends with 77 where only root could go on.
+# Installs the tools of the tests: Debian packages (as root), a Python environment in
+# .cache/venv, pjdfstest and fsx in .cache/tools, etcd in .cache/etcd. Skips everything that is
+# already there.
+#   setup.sh [packages|python|tools|etcd]...   (all of them by default)
+# Exits with 77 where only root could continue.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 cache=$PWD/.cache
 mkdir -p "$cache"
 
-# command or file to look for, and the package that brings it
+# command or file to look for, and the package that contains it
 needed=(
     cc:gcc fusermount3:fuse3 mkfs.ext4:e2fsprogs mkfs.btrfs:btrfs-progs mkfs.xfs:xfsprogs losetup:mount flock:util-linux systemd-analyze:systemd
     man:man-db mandoc:mandoc dpkg-deb:dpkg strip:binutils pgrep:procps eu-stack:elfutils
     setfacl:acl setfattr:attr rsync:rsync git:git sqlite3:sqlite3 tar:tar tmux:tmux
     mkfs.btrfs:btrfs-progs compsize:btrfs-compsize bindfs:bindfs
     ncdump:netcdf-bin h5dump:hdf5-tools mpicc.mpich:libmpich-dev mpiexec.mpich:mpich
+    openssl:openssl
 )
+# Without them the etcd engine is not built. PROTOC may name a compiler outside of PATH.
+packaging/protoc.sh || needed+=(protoc:protobuf-compiler /usr/include/google/protobuf/descriptor.proto:libprotobuf-dev)
 
 present() {
     case $1 in
@@ -72,6 +76,61 @@ fsx 0.3.2"
     rm -rf "$CARGO_TARGET_DIR"
 }
 
-for part in "${@:-packages python tools}"; do
+# The oldest release without known consistency bugs that the tests would meet.
+etcd_needed=3.5.28
+
+etcd_version() { "$cache/etcd/bin/etcd" --version 2> /dev/null | sed -n 's/^etcd Version: //p'; }
+
+etcd_is_new_enough() {
+    local found
+    found=$(etcd_version)
+    [ -n "$found" ] && [ "$(printf '%s\n' "$etcd_needed" "$found" | sort -V | head -n 1)" = "$etcd_needed" ]
+}
+
+# Debian's newest etcd, unpacked and not installed. It comes from the mirror that this machine uses
+# anyway, through lists and settings of its own: the machine's apt is left alone. apt verifies the
+# signature of the archive and the checksums of the packages. Where it cannot be had, the tests
+# that need it are skipped.
+etcd() {
+    etcd_is_new_enough && return
+    local sources=/etc/apt/sources.list.d/debian.sources work=$cache/etcd-fetch
+    if ! command -v apt-get > /dev/null || ! [ -e "$sources" ]; then
+        echo "setup: no etcd, because it is unpacked from a Debian package and this machine has no $sources"
+        return
+    fi
+    echo "setup: fetching etcd"
+    rm -rf "$work"
+    mkdir -p "$work"/{lists/partial,archives/partial,sources,preferences,unpacked}
+    # The first stanza is the main archive.
+    awk '/^[[:space:]]*$/ { if (seen) exit; next } !/^#/ { seen = 1; print }' "$sources" |
+        sed 's/^Suites:.*/Suites: sid/; s/^Components:.*/Components: main/' > "$work/sources/sid.sources"
+    cat > "$work/apt.conf" << END
+Dir::Etc::SourceList "/dev/null";
+Dir::Etc::SourceParts "$work/sources";
+Dir::Etc::Preferences "/dev/null";
+Dir::Etc::PreferencesParts "$work/preferences";
+Dir::State::Lists "$work/lists";
+Dir::State::Status "$work/status";
+Dir::Cache "$work";
+Acquire::Languages "none";
+APT::Sandbox::User "$(id -un)";
+END
+    : > "$work/status"
+    export APT_CONFIG=$work/apt.conf
+    if ! (cd "$work" && apt-get -qq update && apt-get -qq download etcd-server) > "$work.log" 2>&1; then
+        echo "setup: no etcd, because the Debian archive cannot be reached:"
+        tail -n 5 "$work.log"
+        return
+    fi
+    dpkg -x "$work"/etcd-server_*.deb "$work/unpacked"
+    mkdir -p "$cache/etcd/bin"
+    install -m 755 "$work/unpacked/usr/bin/etcd" "$cache/etcd/bin/etcd"
+    rm -rf "$work"
+    etcd_is_new_enough && return
+    echo "setup: no etcd, because Debian has '$(etcd_version)' and the tests need $etcd_needed"
+    rm -rf "$cache/etcd"
+}
+
+for part in "${@:-packages python tools etcd}"; do
     for one in $part; do "$one"; done
 done

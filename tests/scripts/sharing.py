@@ -62,7 +62,7 @@ def mapping(path):
 
 
 def lock_peer(path, pipe):
-    """Takes and gives back locks as told."""
+    """Takes and releases locks on request."""
     file = open(path, "r+b")
     while True:
         message = pipe.recv()
@@ -107,7 +107,7 @@ def fcntl_locks(path):
         fcntl.lockf(file, exclusive | now, 20, 40)
         check(ask(shared | now, 0, 40), "a lock cannot be weakened")
         fcntl.lockf(file, shared | now, 40, 0)
-        # A blocking request is granted when the holder gives the lock back.
+        # A blocking request is granted when the holder releases the lock.
         ours.send((exclusive, 100, 100))
         fcntl.lockf(file, off, 100, 100)
         check(ours.recv(), "a blocking lock is not granted")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All checks, then a table of what was executed, what passed and what was not run.
+# All checks, then a table of the tests that ran, passed and were not run.
 #   test.sh [check|unit|e2e]...     (all of them by default, with the set-up and the build)
 set -uo pipefail
 cd "$(dirname "$0")/../.."
@@ -12,7 +12,7 @@ begun=$SECONDS
 
 running=()
 finish() {
-    # Suites sweep up after themselves when their parent has gone; `within` has groups of its own.
+    # Suites clean up when their parent has died; `within` starts its own process groups.
     for pid in "${running[@]:-}"; do [ -n "$pid" ] && { kill -- "-$pid" || kill "$pid"; } 2> /dev/null; done
 }
 trap finish EXIT
@@ -24,7 +24,7 @@ say() { printf '\n=== %s (%d s)\n' "$*" $((SECONDS - begun)); }
 # row SUITE EXECUTED PASSED NOT_RUN
 row() { printf 'suite\t%s\t%s\t%s\t%s\n' "$@" >> "$results/$1.tsv"; }
 
-# Runs checks that pass, fail, or end with 77 where they cannot run; all of them, even after a failure.
+# Runs checks that pass, fail, or exit with 77 where they cannot run; all of them, even after a failure.
 checks() {
     local suite=$1 executed=0 passed=0 skipped=0 name status
     shift
@@ -35,7 +35,7 @@ checks() {
         if [ $status = 77 ]; then
             # As the GNU test harnesses have it.
             skipped=$((skipped + 1))
-            printf 'skipped\t%s::%s\tneeds packages that only root can install\n' "$suite" "$name" >> "$results/$suite.tsv"
+            printf 'skipped\t%s::%s\tneeds what only root or a network can bring\n' "$suite" "$name" >> "$results/$suite.tsv"
             continue
         fi
         executed=$((executed + 1))
@@ -49,18 +49,27 @@ checks() {
     row "$suite" "$executed" "$passed" "$skipped"
 }
 
+# The etcd engine and its tests, where they can be built: with "all" of the workspace, or "crates"
+# without shale-tests.
+features() {
+    packaging/protoc.sh || return 0
+    case $1 in
+        all) echo --features shale/etcd,shale-tests/etcd ;;
+        crates) echo --features shale/etcd ;;
+    esac
+}
 formatting() { $cargo fmt --all --check; }
 clippy() {
-    $cargo clippy --quiet --workspace --all-targets --locked -- -D warnings &&
+    $cargo clippy --quiet --workspace --all-targets $(features all) --locked -- -D warnings &&
         $cargo clippy --quiet -p shale-backing -p shale-index -p shale-store -p shale-tests \
             --features shale-tests/shuttle --lib --test interleavings --locked -- -D warnings
 }
-rustdoc() { RUSTDOCFLAGS=-Dwarnings $cargo doc --quiet --workspace --no-deps --locked; }
+rustdoc() { RUSTDOCFLAGS=-Dwarnings $cargo doc --quiet --workspace --no-deps $(features all) --locked; }
 dependencies() {
     [ "$(id -u)" = 0 ] || command -v "$python" > /dev/null || return 77
     "$python" tests/scripts/check_dependencies.py
 }
-# What the documents name exists.
+# The names in the documents exist.
 documents() {
     command -v "$python" > /dev/null || return 77
     "$python" tests/scripts/check_docs.py
@@ -71,7 +80,8 @@ rooms() {
     "$python" tests/scripts/check_rooms.py
 }
 packages() { tests/scripts/setup.sh packages; }
-# What README.md and docs/performance.md say is what was measured.
+metadata_server() { tests/scripts/setup.sh etcd && { [ -x .cache/etcd/bin/etcd ] || return 77; }; }
+# README.md and docs/performance.md have the measured figures.
 bench_figures() {
     command -v "$python" > /dev/null || return 77
     "$python" -B -m bench.documents --check
@@ -92,7 +102,7 @@ count() {
             if ($(i + 1) ~ /^(skipped|ignored)/) skipped += $i } seen++ }
         /^test .* FAILED/ { name = $2; printf "failed\t%s::%s\n", suite, name }
         END {
-            # A run that failed without saying so, or did nothing, has failed.
+            # A run that failed silently, or ran nothing, has failed.
             if ((status != 0 && !failed) || !seen || passed + failed + skipped == 0) {
                 failed++
                 printf "failed\t%s::(broke off with status %s)\n", suite, status
@@ -101,7 +111,7 @@ count() {
         }' "$2"
 }
 
-# within SECONDS COMMAND...: ends what takes longer, after it has said where its threads are.
+# within SECONDS COMMAND...: ends a command that takes longer, after printing where its threads are.
 within() {
     local seconds=$1 pid watch status
     shift
@@ -125,18 +135,18 @@ within() {
 
 unit() {
     say "building the tests of the crates"
-    # Apart from running them, which has a limit: how long building takes is the machine's business.
-    $cargo test --quiet --workspace --lib --bins --locked --no-run > "$results/unit-build.log" 2>&1 &&
-        $cargo test --quiet --workspace --exclude shale-tests --test '*' --locked --no-run >> "$results/unit-build.log" 2>&1 ||
+    # Separate from running them, which has a time limit: the time to build depends on the machine.
+    $cargo test --quiet --workspace --lib --bins $(features all) --locked --no-run > "$results/unit-build.log" 2>&1 &&
+        $cargo test --quiet --workspace --exclude shale-tests --test '*' $(features crates) --locked --no-run >> "$results/unit-build.log" 2>&1 ||
         tail -n 100 "$results/unit-build.log"
     say "unit tests"
-    within 1200 $cargo test --workspace --lib --bins --locked --no-fail-fast > "$results/unit.log" 2>&1
+    within 1200 $cargo test --workspace --lib --bins $(features all) --locked --no-fail-fast > "$results/unit.log" 2>&1
     local status=$?
     grep -E '^(test |error|warning: unused)|panicked|^     Running|^test result' "$results/unit.log" | grep -vE '^test .* ok$'
     [ $status = 0 ] || tail -n 200 "$results/unit.log"
     count unit "$results/unit.log" $status > "$results/unit.tsv"
     say "integration tests of the crates"
-    within 1200 $cargo test --workspace --exclude shale-tests --test '*' --locked --no-fail-fast > "$results/crates.log" 2>&1
+    within 1200 $cargo test --workspace --exclude shale-tests --test '*' $(features crates) --locked --no-fail-fast > "$results/crates.log" 2>&1
     status=$?
     if ! grep -q 'no test target' "$results/crates.log"; then
         [ $status = 0 ] || tail -n 200 "$results/crates.log"
@@ -155,8 +165,9 @@ one_suite() {
 e2e() {
     checks failpoints failpoints_build
     say "building the end-to-end tests"
-    local log=$results/e2e-build.log
-    if ! { $cargo test -p shale-tests --tests --no-run --locked && tests/scripts/interleavings.sh --no-run; } > "$log" 2>&1; then
+    local log=$results/e2e-build.log etcd=
+    packaging/protoc.sh && etcd=yes
+    if ! { $cargo test -p shale-tests --tests ${etcd:+--features etcd} --no-run --locked && tests/scripts/interleavings.sh --no-run; } > "$log" 2>&1; then
         tail -n 100 "$log"
         printf 'failed\te2e::(does not build)\n' > "$results/e2e.tsv"
         row e2e 1 0 0
@@ -167,7 +178,7 @@ e2e() {
     sed -n 's/.*Executable tests\/\([a-z0-9_]*\)\/main\.rs (\(.*\))/\1 \2/p' "$log" |
         awk '{ rank = index("crash death fsx load model posix programs settle bench damage", $1); print (rank ? rank : 99), $0 }' |
         sort -n | cut -d' ' -f2- > "$results/suites"
-    # Those that copy all mounts into a name space of their own keep others from unmounting.
+    # Suites that copy all mounts into a new namespace keep others from unmounting.
     local alone='^(boot|install|bench|helpers|slow) '
     grep -E "$alone" "$results/suites" > "$results/suites-alone"
     grep -vE "$alone" "$results/suites" > "$results/suites-shared"
@@ -205,10 +216,10 @@ summary() {
 
 if [ $# -eq 0 ]; then
     [ "$(id -u)" = 0 ] || echo "Not root: packages are not installed, and what needs a mount is skipped."
-    checks setup packages python_environment
+    checks setup packages python_environment metadata_server
     python=.cache/venv/bin/python
     [ -x $python ] || python=python3
-    # The tools build beside the release: neither keeps two cores busy to its end.
+    # The tools are built in parallel with the release: neither keeps two cores busy to its end.
     test_tools > "$results/tools.log" 2>&1 &
     tools=$!
     checks build release_build

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The randomised suites for as long as asked, then a table of it in docs/reliability.md.
+# Runs the randomised suites for a given time, then writes a table into docs/reliability.md.
 #   HOURS=2 torture.sh        SHALE_TEST_SEED=N repeats the work of a run
 #   SUITES="crash death" torture.sh     only these
 set -uo pipefail
@@ -11,7 +11,7 @@ export SHALE_TEST_RESULTS=$results
 cargo=${CARGO:-cargo}
 suites=${SUITES:-power_loss crash death oom sick slow enospc load tamper model damage settle fsx}
 # Tests that go on until their time is up: three of power_loss, three of crash, two of death, one
-# each of oom, sick, slow, enospc, load and tamper, two of model. load also makes a million files.
+# each of oom, sick, slow, enospc, load and tamper, two of model. load also creates a million files.
 randomised=16
 export SHALE_TEST_SECONDS=${SECONDS_EACH:-$(awk -v hours="${HOURS:-1}" -v n=$randomised 'BEGIN { printf "%d", hours * 3600 / n }')}
 begun=$SECONDS

@@ -31,7 +31,7 @@ sanitized build -p shale
 reports=$target/tsan/reports
 rm -rf "$reports"
 mkdir -p "$reports"
-# The exit status of a daemon is a part of the tests, so races are told in files.
+# The exit status of a daemon is a part of the tests, so races are reported in files.
 export SHALE_BIN=$target/tsan/$triple/release/shale SHALE_TEST_SANITIZED=1
 export TSAN_OPTIONS="$suppressions log_path='$reports/race' exitcode=0"
 failed=0

@@ -21,7 +21,7 @@ esac
 cd "$directory"
 mkdir mnt
 "$shale" mount "$device/store" mnt
-# dd checks `write` and stops where it is told; what it counts is what was accepted.
+# dd checks `write` and stops at an error; it counts the accepted bytes.
 if dd if=/dev/urandom of=mnt/file bs="${PIECE:-8k}" count=1G iflag=count_bytes status=none 2> told; then exit 1; fi
 grep -q 'No space left on device' told
 accepted=$(stat -c %s mnt/file)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# An ordinary user mounts in a directory of its own, works there and unmounts:
+# An ordinary user mounts in a private directory, works there and unmounts:
 # user_mount.sh SHALE DIRECTORY
 # In a mount namespace where /dev/fuse is open to all, as udev leaves it on every machine.
 set -euo pipefail

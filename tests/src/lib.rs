@@ -6,6 +6,7 @@
 //!     Mount   a ShaleFS mount (store, mountpoint, daemon)
 //!     Loop    an ext4 or btrfs image on a loop device
 //!     Cmd     an external command with a time limit and captured output
+//!     EtcdCluster, Proxy   metadata servers, and a bad way to them
 //! ```
 //!
 //! Everything a test makes lives below one directory with a unique name, and
@@ -28,11 +29,15 @@
 //! | `SHALE_TEST_KEEP` | keep the directories of failed tests (nothing stays mounted) |
 #![forbid(unsafe_code)]
 
+mod cluster;
 mod data;
 mod harness;
 mod machine;
 mod mounts;
 
+pub use cluster::certificates::Certificates;
+pub use cluster::etcd::{EtcdCluster, etcd_binary};
+pub use cluster::proxy::Proxy;
 pub use data::rng::Rng;
 pub use data::tree::{Entry, Sample, read_tree, same_trees};
 pub use data::versions;

@@ -1,4 +1,4 @@
-//! Finds out which kind of device a store is on, and opens it.
+//! Detects the kind of device of a store, and opens it.
 
 use std::io;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::device::posix::PackFiles;
 use crate::device::posix::PosixBacking;
 use crate::retry::retry_eintr;
 
-/// What Lustre answers to `statfs`.
+/// The type of Lustre in `statfs`.
 const LUSTRE_MAGIC: i64 = 0x0BD0_0BD0;
 
 /// Kinds of devices that are treated differently.
@@ -34,7 +34,7 @@ pub struct DeviceOptions {
     pub striping: Striping,
 }
 
-/// What detection knows of a directory.
+/// Facts about a directory for the detection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Detected {
     /// The file system's type, as `statfs(2)` reports it.
@@ -44,7 +44,7 @@ struct Detected {
 }
 
 impl Detected {
-    /// Looks at an existing directory in which files can be created.
+    /// Examines an existing directory in which files can be created.
     fn of(root: &Path) -> io::Result<Self> {
         Ok(Self {
             magic: retry_eintr(|| Ok(rustix::fs::statfs(root)?))?.f_type,
@@ -53,7 +53,7 @@ impl Detected {
     }
 }
 
-/// The kind of device asked for, else the one detected.
+/// The requested kind of device, or the detected one.
 fn choose(asked: Option<Device>, detect: impl FnOnce() -> Option<Detected>) -> Device {
     asked.unwrap_or_else(|| match detect() {
         Some(detected) if detected.magic == LUSTRE_MAGIC => Device::Lustre,

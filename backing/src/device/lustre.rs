@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 pub enum StripeCount {
     /// This many.
     Targets(u32),
-    /// All there are.
+    /// All of them.
     All,
     /// As the administrator has set it for the directory.
     Keep,
@@ -64,13 +64,13 @@ impl Striping {
         match answer {
             Ok(answer) if answer.status.success() => {}
             Ok(answer) => tracing::warn!(
-                "`{}` failed: {}; packs keep the striping of the directory, mount with \
+                "`{}` failed: {}; packs keep the striping of the directory. Mount with \
                  stripe_count=keep if this is intended",
                 command(),
                 String::from_utf8_lossy(&answer.stderr).trim()
             ),
             Err(e) => tracing::warn!(
-                "cannot run `{}`: {e}; packs keep the striping of the directory, install the Lustre \
+                "cannot run `{}`: {e}; packs keep the striping of the directory: install the Lustre \
                  client tools or mount with stripe_count=keep",
                 command()
             ),

@@ -20,9 +20,9 @@ use crate::backing::BackingFile;
 use crate::device::persist::Flush;
 use crate::retry::{read_full_at, retry_eintr};
 
-/// Bytes that are mapped at a time, and that a crash leaves unused at the end of a pack at most.
+/// Bytes that are mapped at a time, and at most left unused at the end of a pack by a crash.
 const WINDOW: u64 = 16 << 20;
-/// Allocated instead where less space than that is left. A multiple of every page size.
+/// Allocated instead if less space is left. A multiple of every page size.
 const SMALL_WINDOW: u64 = 64 << 10;
 
 /// How writes to a mapping become durable.
@@ -48,7 +48,7 @@ impl Durable {
     }
 }
 
-/// Finds out with one file how files of its directory can be mapped.
+/// Tests with one file how files of its directory can be mapped.
 pub(crate) fn probe(file: &File) -> io::Result<Durable> {
     allocate(file, 0, SMALL_WINDOW)?;
     let direct = match Flush::of_this_processor() {

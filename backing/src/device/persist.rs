@@ -19,7 +19,7 @@ pub(crate) enum Flush {
 const LINE: usize = 64;
 
 impl Flush {
-    /// The best that this processor has; `None` where only the kernel knows how.
+    /// The best method of this processor; `None` where only the kernel can flush.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn of_this_processor() -> Option<Self> {
         const CLFLUSHOPT: u32 = 1 << 23;

@@ -29,7 +29,7 @@ const LAGGING: [i64; 2] = [0x9123_683E, 0x2FC1_2FC1];
 /// On most devices, Linux reads no more than this for one read-ahead request.
 const READ_AHEAD: u64 = 128 << 10;
 
-/// What is special about packs on a device.
+/// The special treatment of packs on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PackFiles {
     /// Nothing.

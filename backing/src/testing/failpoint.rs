@@ -34,7 +34,7 @@ macro_rules! stages {
 
 stages! {
     FrameAppended = "frame-appended", "A frame has been written to a pack.";
-    PackSynced = "pack-synced", "What was appended to a pack is durable.";
+    PackSynced = "pack-synced", "The frames appended to a pack are durable.";
     PackSealed = "pack-sealed", "A full pack has its directory and is durable.";
     DataCommitBegins = "data-commit-begins", "Frames are durable, the index does not know them.";
     DataCommitted = "data-committed", "The index knows frames, its journal is not synced.";
@@ -46,8 +46,8 @@ stages! {
     SettleWritten = "settle-written", "A window of a settled file is in packs.";
     SettleDurable = "settle-durable", "It is durable, the file does not use it.";
     SettleSwitched = "settle-switched", "The file uses it, its map has not been folded.";
-    GcBegins = "gc-begins", "A pass over the packs begins that was asked for.";
-    GcCopied = "gc-copied", "What is alive in a pack has been copied out of it.";
+    GcBegins = "gc-begins", "A requested gc pass begins.";
+    GcCopied = "gc-copied", "The live frames of a pack have been copied out of it.";
     GcMoved = "gc-moved", "A file uses the copies.";
     GcDeleted = "gc-deleted", "A dead pack is gone, the index still counts it.";
     OrphanPurged = "orphan-purged", "A deleted file is gone from the index.";

@@ -86,7 +86,7 @@ impl Mutator {
     }
 }
 
-/// Calls `check` with every seed as it is and with `times` mutated ones.
+/// Calls `check` with every seed unchanged and with `times` mutated ones.
 pub fn mutate_all(seeds: &[Vec<u8>], times: usize, check: impl Fn(&[u8])) {
     assert!(!seeds.is_empty(), "nothing to mutate");
     seeds.iter().for_each(|seed| check(seed));

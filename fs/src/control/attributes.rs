@@ -1,5 +1,6 @@
 //! Virtual attributes: reports about a file, a directory with all below it, or the mount.
 
+use shale_index::Ino;
 use shale_index::schema::Inode;
 use shale_store::{GcState, Usage};
 
@@ -12,7 +13,7 @@ const STAT: &[u8] = b"user.shale.stat.";
 /// Explains the policies in effect.
 const EFFECTIVE: &[u8] = b"user.shale.effective";
 
-/// Reports about the whole mount. They tell what other users do, and some name files.
+/// Reports about the whole mount. They reveal what other users do, and some name files.
 const OF_THE_MOUNT: [&[u8]; 6] = [
     b"live",
     b"damaged",
@@ -27,7 +28,7 @@ impl Fs {
     pub(crate) fn virtual_attribute(
         &self,
         caller: &Caller,
-        ino: u64,
+        ino: Ino,
         name: &[u8],
     ) -> Result<Option<Vec<u8>>, Error> {
         if let Some(report) = name.strip_prefix(STAT) {
@@ -40,7 +41,7 @@ impl Fs {
     }
 
     /// The virtual attributes that report about a file or a directory with all below it.
-    fn report(&self, caller: &Caller, ino: u64, what: &[u8]) -> Result<Vec<u8>, Error> {
+    fn report(&self, caller: &Caller, ino: Ino, what: &[u8]) -> Result<Vec<u8>, Error> {
         let inode = self.inode(ino)?;
         if let Some(page) = what.strip_prefix(b"vars") {
             return self
@@ -51,7 +52,7 @@ impl Fs {
             return Err(Error::NotPermitted);
         }
         match what {
-            b"live" if inode.is_dir() => return self.live(),
+            b"live" if inode.is_dir() => return self.snapshot_with_names(),
             b"damaged" if inode.is_dir() => return self.damaged(),
             _ => {}
         }
@@ -108,8 +109,7 @@ impl Fs {
         Ok(text.into_bytes())
     }
 
-    /// What the store is doing with a file, or whether something below a directory is not
-    /// stored yet.
+    /// The state of a file, or whether data below a directory is not stored yet.
     fn state(&self, inode: &Inode, taken: &Usage) -> &'static str {
         if !self.store.lost(inode.ino).is_empty() {
             "lost"

@@ -1,4 +1,4 @@
-//! What a mount reports and takes as requests through extended attributes.
+//! Reports and requests of a mount through extended attributes.
 //!
 //! ```text
 //! attributes  the virtual attributes that report

@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
-use shale_index::ROOT;
+use shale_index::{Ino, ROOT};
 
 use crate::settle_control::SettleRequest;
 use crate::{Caller, Error, Fs};
 
-/// Setting it to `1` settles the file; `rewrite` encodes everything in it again; `cancel` takes
-/// back what was asked for the file, or for all files below a directory.
+/// Setting it to `1` settles the file; `rewrite` encodes everything in it again; `cancel` cancels
+/// the requests for the file, or for all files below a directory.
 const SETTLE_NOW: &[u8] = b"user.shale.settle.now";
 /// Setting it collects garbage. Root and the user who mounted may.
 const GC_NOW: &[u8] = b"user.shale.gc.now";
@@ -23,7 +23,7 @@ impl Fs {
     pub(crate) fn obey(
         &self,
         caller: &Caller,
-        ino: u64,
+        ino: Ino,
         name: &[u8],
         value: &[u8],
     ) -> Option<Result<(), Error>> {
@@ -34,7 +34,7 @@ impl Fs {
         }
     }
 
-    fn settle_now(&self, caller: &Caller, ino: u64, value: &[u8]) -> Result<(), Error> {
+    fn settle_now(&self, caller: &Caller, ino: Ino, value: &[u8]) -> Result<(), Error> {
         let inode = self.inode(ino)?;
         if value == b"cancel" {
             // The files below may belong to other users.
@@ -60,7 +60,7 @@ impl Fs {
     }
 
     /// The value is the share of live bytes, in percent, below which a pack is rewritten.
-    fn collect_now(&self, caller: &Caller, ino: u64, value: &[u8]) -> Result<(), Error> {
+    fn collect_now(&self, caller: &Caller, ino: Ino, value: &[u8]) -> Result<(), Error> {
         if !is_operator(caller) {
             return Err(Error::NotPermitted);
         }
@@ -77,20 +77,20 @@ impl Fs {
         }
     }
 
-    /// How many files were asked for at or below an inode and are not done yet.
-    pub(crate) fn settles_asked_below(&self, ino: u64) -> Result<usize, Error> {
+    /// Number of requested files at or below an inode that are not done yet.
+    pub(crate) fn settles_asked_below(&self, ino: Ino) -> Result<usize, Error> {
         Ok(self.at_or_below(ino, self.settling.asked())?.len())
     }
 
     /// Cancels all requests at or below an inode.
-    fn cancel_settling_below(&self, ino: u64) -> Result<(), Error> {
+    fn cancel_settling_below(&self, ino: Ino) -> Result<(), Error> {
         let asked = self.at_or_below(ino, self.settling.asked())?;
         self.settling.cancel(&asked);
         Ok(())
     }
 
     /// The inodes among `inodes` that are `top` or below it.
-    fn at_or_below(&self, top: u64, inodes: Vec<u64>) -> Result<Vec<u64>, Error> {
+    fn at_or_below(&self, top: u64, inodes: Vec<Ino>) -> Result<Vec<u64>, Error> {
         // Whether what has been passed on the way up is inside.
         let mut known = HashMap::from([(top, true)]);
         known.entry(ROOT).or_insert(false);
@@ -131,7 +131,7 @@ mod tests {
         let fs = file_system(dir.path());
         let caller = Caller::default();
         let (_, handle) = fs
-            .create(&caller, ROOT, b"file", 0o600, 0, Access::WRITE)
+            .create(&caller, ROOT, b"file", 0o600, Access::WRITE)
             .unwrap();
         let ino = handle.ino();
         fs.release(handle);
@@ -163,9 +163,9 @@ mod tests {
         let mut files = Vec::new();
         let mut above = ROOT;
         for name in [b"a", b"b"] {
-            above = fs.mkdir(&owner, above, name, 0o755, 0).unwrap().ino;
+            above = fs.mkdir(&owner, above, name, 0o755).unwrap().ino;
             let (_, handle) = fs
-                .create(&owner, above, b"f", 0o600, 0, Access::WRITE)
+                .create(&owner, above, b"f", 0o600, Access::WRITE)
                 .unwrap();
             files.push((above, handle.ino()));
             fs.release(handle);
@@ -210,7 +210,7 @@ mod tests {
             "the kernel has checked that"
         );
         assert_eq!((queued(ROOT), queued(second)), ("0".into(), "0".into()));
-        // What was not asked for.
+        // A request that was never made.
         assert_eq!(set(&owner, first, b"cancel"), Ok(()));
     }
 }

@@ -17,7 +17,9 @@ use fuser::{
 use shale_store::Seek;
 
 use super::coherence::{Coherence, KernelCaches};
-use super::convert::{access, asks_for_sync, caller, file_attr, file_type, system_time, time};
+use super::convert::{
+    access, asks_for_sync, caller, creator, file_attr, file_type, system_time, time,
+};
 use super::handles::{HandleRef, Handles};
 use super::reply::{GENERATION, Operation, attributes, empty, entry, run, xattr};
 use super::threads::{ChangeThreads, ThreadPool};
@@ -42,8 +44,8 @@ pub(super) struct Adapter {
 }
 
 impl Adapter {
-    /// Nothing is kept in the kernel's page cache if `direct`. Changes of names take up at most
-    /// `changes` of the threads that serve requests.
+    /// `direct` bypasses the kernel's page cache. Changes of names take up at most `changes` of the
+    /// threads that serve requests.
     pub(super) fn new(
         fs: Arc<Fs>,
         caches: Arc<KernelCaches>,
@@ -123,7 +125,9 @@ impl Filesystem for Adapter {
             if config.add_capabilities(flag).is_ok() {
                 self.coherence.granted(flag);
             } else {
-                tracing::warn!("this kernel's FUSE lacks {flag:?}; update it for full function");
+                tracing::warn!(
+                    "this kernel's FUSE lacks {flag:?}; update the kernel to use all features"
+                );
             }
         }
         let _ = config.set_max_write(MAX_WRITE);
@@ -229,9 +233,9 @@ impl Filesystem for Adapter {
         rdev: u32,
         reply: ReplyEntry,
     ) {
-        let (caller, name) = (caller(req), name.as_bytes().to_vec());
+        let (caller, name) = (creator(req, umask), name.as_bytes().to_vec());
         self.answer_entry(Op::Mknod, parent, reply, move |fs| {
-            fs.mknod(&caller, parent.0, &name, mode, umask, rdev)
+            fs.mknod(&caller, parent.0, &name, mode, rdev)
         });
     }
 
@@ -244,9 +248,9 @@ impl Filesystem for Adapter {
         umask: u32,
         reply: ReplyEntry,
     ) {
-        let (caller, name) = (caller(req), name.as_bytes().to_vec());
+        let (caller, name) = (creator(req, umask), name.as_bytes().to_vec());
         self.answer_entry(Op::Mkdir, parent, reply, move |fs| {
-            fs.mkdir(&caller, parent.0, &name, mode, umask)
+            fs.mkdir(&caller, parent.0, &name, mode)
         });
     }
 
@@ -339,11 +343,11 @@ impl Filesystem for Adapter {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let (caller, name) = (caller(req), name.as_bytes().to_vec());
+        let (caller, name) = (creator(req, umask), name.as_bytes().to_vec());
         let handles = Arc::clone(&self.handles);
         let coherence = Arc::clone(&self.coherence);
         self.change(move |fs| {
-            let made = || fs.create(&caller, parent.0, &name, mode, umask, access(flags));
+            let made = || fs.create(&caller, parent.0, &name, mode, access(flags));
             match run(fs, Op::Create, parent, made) {
                 Ok((attr, handle)) => {
                     let handle = handles.keep(handle);
@@ -442,15 +446,12 @@ impl Filesystem for Adapter {
         _req: &Request,
         ino: INodeNo,
         fh: FileHandle,
-        flags: OpenFlags,
+        _flags: OpenFlags,
         _lock_owner: Option<LockOwner>,
         _flush: bool,
         reply: ReplyEmpty,
     ) {
         let released = run(&self.fs, Op::Release, ino, || {
-            if access(flags.0).writes {
-                self.fs.end_writer(ino.0);
-            }
             self.handles.remove(fh);
             Ok(())
         });
@@ -524,28 +525,19 @@ impl Filesystem for Adapter {
         offset: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        let mut failed = None;
         let listed = run(&self.fs, Op::Readdirplus, ino, || {
-            self.fs.readdir(ino.0, offset, |entry| {
+            self.fs.readdir_plus(ino.0, offset, |entry, attr| {
                 let name = OsStr::from_bytes(&entry.name);
                 let ttl = self.coherence.listed_ttl(entry.ino);
-                match self.fs.entry_attr(entry) {
-                    Ok(Some(attr)) => !reply.add(
-                        INodeNo(entry.ino),
-                        entry.cookie,
-                        name,
-                        &ttl,
-                        &file_attr(&attr),
-                        GENERATION,
-                    ),
-                    Ok(None) => true,
-                    Err(error) => {
-                        failed = Some(error);
-                        false
-                    }
-                }
-            })?;
-            failed.map_or(Ok(()), Err)
+                !reply.add(
+                    INodeNo(entry.ino),
+                    entry.cookie,
+                    name,
+                    &ttl,
+                    &file_attr(attr),
+                    GENERATION,
+                )
+            })
         });
         match listed {
             Ok(()) => reply.ok(),

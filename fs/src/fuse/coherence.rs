@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use fuser::{FopenFlags, INodeNo, InitFlags, Notifier, WriteFlags};
+use shale_index::Ino;
 
 use super::admission::{Question, WriteGate};
 use super::handles::HandleRef;
@@ -36,22 +37,22 @@ impl KernelCaches {
     }
 
     /// Makes the kernel ask for attributes again.
-    pub(super) fn forget_attributes(&self, ino: u64) {
+    pub(super) fn forget_attributes(&self, ino: Ino) {
         // A negative offset leaves cached data alone. The kernel may have forgotten the inode.
         let _ = self.invalidate(ino, -1, 0);
     }
 
     /// Makes the kernel write back and drop all cached data of a file.
-    pub(super) fn drop_data(&self, ino: u64) -> io::Result<()> {
+    pub(super) fn drop_data(&self, ino: Ino) -> io::Result<()> {
         self.invalidate(ino, 0, 0)
     }
 
     /// The same for a range.
-    fn drop_range(&self, ino: u64, offset: u64, len: usize) -> io::Result<()> {
+    fn drop_range(&self, ino: Ino, offset: u64, len: usize) -> io::Result<()> {
         self.invalidate(ino, offset as i64, len as i64)
     }
 
-    fn invalidate(&self, ino: u64, offset: i64, len: i64) -> io::Result<()> {
+    fn invalidate(&self, ino: Ino, offset: i64, len: i64) -> io::Result<()> {
         match self.notifier.get() {
             Some(notifier) => notifier.inval_inode(INodeNo(ino), offset, len),
             None => Ok(()),
@@ -86,8 +87,8 @@ impl Coherence {
         self.gate.stop();
     }
 
-    /// The cache mode to ask the kernel for. All handles or none: after a direct write the
-    /// write-back cache goes on showing the old time of modification.
+    /// The cache mode to request from the kernel. All handles or none: after a direct write the
+    /// write-back cache keeps showing the old time of modification.
     pub(super) fn cache_mode(&self) -> InitFlags {
         if self.direct {
             InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP
@@ -111,7 +112,7 @@ impl Coherence {
         if self.direct {
             FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
         } else {
-            // single-node: what another open has cached is still true.
+            // single-node: data cached by another open is still valid.
             FopenFlags::FOPEN_KEEP_CACHE
         }
     }
@@ -127,32 +128,32 @@ impl Coherence {
         }
     }
 
-    /// How long a name is good.
+    /// How long a name is valid.
     pub(super) fn name_ttl(&self) -> Duration {
         NAME_TTL
     }
 
-    /// How long the attributes of an inode are good.
-    pub(super) fn attr_ttl(&self, ino: u64) -> Duration {
+    /// How long the attributes of an inode are valid.
+    pub(super) fn attr_ttl(&self, ino: Ino) -> Duration {
         self.gate.ttl(ino, ATTR_TTL)
     }
 
     /// The same after a change of attributes, perhaps of the size.
-    pub(super) fn attr_ttl_after(&self, ino: u64, size: Option<u64>) -> Duration {
+    pub(super) fn attr_ttl_after(&self, ino: Ino, size: Option<u64>) -> Duration {
         match size {
             Some(0) => self.gate.ttl_of_new(ino, ATTR_TTL),
             _ => self.attr_ttl(ino),
         }
     }
 
-    /// How long name and attributes of a new file are good: the reply has one time for both.
-    pub(super) fn created_ttl(&self, ino: u64) -> Duration {
+    /// How long name and attributes of a new file are valid: the reply has one time for both.
+    pub(super) fn created_ttl(&self, ino: Ino) -> Duration {
         self.gate.ttl_of_new(ino, NAME_TTL)
     }
 
     /// The same for an entry of a listing. The blocks of a file that is being stored change
     /// without a request.
-    pub(super) fn listed_ttl(&self, ino: u64) -> Duration {
+    pub(super) fn listed_ttl(&self, ino: Ino) -> Duration {
         let usual = if self.fs.store().is_dirty(ino) {
             ATTR_TTL
         } else {
@@ -162,7 +163,7 @@ impl Coherence {
     }
 
     /// A file was opened for writing.
-    pub(super) fn opened_for_writing(&self, ino: u64) {
+    pub(super) fn opened_for_writing(&self, ino: Ino) {
         self.gate.opening(ino);
     }
 
@@ -186,24 +187,24 @@ impl Coherence {
     }
 
     /// The stored size is known now, which the kernel cannot know.
-    pub(super) fn stored(&self, ino: u64) {
+    pub(super) fn stored(&self, ino: Ino) {
         self.caches.forget_attributes(ino);
     }
 
-    /// Makes the kernel send what it holds of a file, by dropping its cache.
-    pub(super) fn pull(&self, ino: u64) {
+    /// Makes the kernel send its cached data of a file, by dropping its cache.
+    pub(super) fn pull(&self, ino: Ino) {
         if let Err(e) = self.caches.drop_data(ino) {
             tracing::warn!(
                 inode = ino,
-                "{}: the kernel did not send what it has cached, so holes may be reported where \
+                "{}: the kernel did not write back its cached data, so holes may be reported where \
                  there is data: {e}; call fsync before looking for holes",
                 self.fs.path(ino)
             );
         }
     }
 
-    /// Drops what the kernel's cache still shows of bytes that were refused.
-    pub(super) fn drop_refused(&self, ino: u64, offset: u64, len: usize) {
+    /// Drops refused bytes that the kernel's cache still shows.
+    pub(super) fn drop_refused(&self, ino: Ino, offset: u64, len: usize) {
         if let Err(e) = self.caches.drop_range(ino, offset, len) {
             tracing::warn!(
                 inode = ino,

@@ -1,4 +1,4 @@
-//! Types of the wire to those of the file system, and back.
+//! Conversions between types of the wire and those of the file system.
 
 use std::time::SystemTime;
 
@@ -12,6 +12,15 @@ pub(super) fn caller(req: &Request) -> Caller {
         uid: req.uid(),
         gid: req.gid(),
         pid: req.pid(),
+        umask: 0,
+    }
+}
+
+/// Who makes a request to create something.
+pub(super) fn creator(req: &Request, umask: u32) -> Caller {
+    Caller {
+        umask,
+        ..caller(req)
     }
 }
 

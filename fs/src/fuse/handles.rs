@@ -67,8 +67,13 @@ impl Handles {
 
     /// The kernel has closed a handle.
     pub(super) fn remove(&self, handle: FileHandle) {
-        let removed = self.open.write().remove(&handle.0);
-        drop(removed.map(|handle| self.in_use(handle)));
+        let Some(handle) = self.open.write().remove(&handle.0) else {
+            return;
+        };
+        if handle.access.writes {
+            self.fs.end_writer(handle.ino());
+        }
+        drop(self.in_use(handle));
     }
 
     fn in_use(&self, handle: Arc<Handle>) -> HandleRef {
@@ -92,7 +97,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let fs = file_system(dir.path());
         let handles = Handles::new(Arc::clone(&fs));
-        let made = fs.create(&Caller::default(), ROOT, b"file", 0o600, 0, Access::WRITE);
+        let made = fs.create(&Caller::default(), ROOT, b"file", 0o600, Access::WRITE);
         let number = handles.keep(made.unwrap().1);
         let in_use = handles.get(number).unwrap();
         handles.remove(number);

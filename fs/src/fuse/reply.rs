@@ -13,8 +13,8 @@ use crate::{Attr, Error, Fs};
 /// Inode numbers are never reused.
 pub(super) const GENERATION: Generation = Generation(0);
 
-/// An operation between its request and its reply. It is counted once, at its end, whatever
-/// number of steps and threads it takes.
+/// An operation between its request and its reply. It is counted once, at its end, however many
+/// steps and threads it takes.
 pub(super) struct Operation {
     op: Op,
     ino: INodeNo,
@@ -55,10 +55,10 @@ impl Operation {
             Err(_) => {
                 tracing::error!(
                     inode = ino,
-                    "{}: {name} panicked and answers EIO; please report this with the log",
+                    "{}: {name} panicked and fails with EIO; please report this with the log",
                     fs.path(ino)
                 );
-                Err(libc::EIO)
+                Err(Error::Panicked.errno())
             }
         }
     }

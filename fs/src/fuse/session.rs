@@ -154,8 +154,8 @@ fn start(fs: Arc<Fs>, options: &MountOptions) -> Result<Threads, Error> {
     Ok((session, settler))
 }
 
-/// The thread of a session, without fuser's guard that unmounts in the end. fuser 0.18 takes a
-/// mount that has gone for one that is there, and would unmount what was mounted in its place.
+/// The thread of a session, without fuser's guard that unmounts at the end. fuser 0.18 does not
+/// notice that a mount has ended, and would unmount whatever is mounted in its place.
 fn thread_of(mut session: BackgroundSession) -> std::io::Result<JoinHandle<std::io::Result<()>>> {
     let other = std::thread::Builder::new().spawn(|| Ok(()))?;
     let thread = std::mem::replace(&mut session.guard, other);
@@ -240,7 +240,7 @@ impl Mounted {
             .unwrap_or_else(|_| Err(std::io::Error::other("the session panicked")))
             .or_else(unless_unmounted);
         if ended.is_err() {
-            // It is still mounted, and no thread answers.
+            // It is still mounted, but no thread answers.
             let _ = unmounter.unmount();
         }
         unmounted();
@@ -254,7 +254,7 @@ impl Mounted {
         Ok(stored?)
     }
 
-    /// Something to end the mount with.
+    /// A handle to end the mount with.
     #[must_use]
     pub fn unmounter(&self) -> Unmounter {
         Unmounter::at(self.mountpoint.clone())

@@ -71,7 +71,7 @@ impl ChangeThreads {
         })
     }
 
-    /// Runs a change, here or in another thread. The change replies by itself.
+    /// Runs a change, here or in another thread. The change sends the reply.
     pub(super) fn run(&self, change: impl FnOnce() + Send + 'static) {
         match self.take() {
             Some(_taken) => change(),

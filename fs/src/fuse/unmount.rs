@@ -21,7 +21,7 @@ pub struct Unmounter {
 }
 
 impl Unmounter {
-    /// For the mount that is there. The path is absolute and without symbolic links.
+    /// For the present mount. The path is absolute and without symbolic links.
     #[must_use]
     pub fn at(mountpoint: PathBuf) -> Self {
         Self { mountpoint }
@@ -66,7 +66,7 @@ impl Unmounter {
     }
 }
 
-/// Only the message of fusermount3 tells what failed: its exit status is always the same.
+/// Only the message of fusermount3 says what failed: its exit status is always the same.
 fn meant(said: &str) -> io::Error {
     let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
     if says(&["busy"]) {

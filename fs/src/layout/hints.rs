@@ -1,27 +1,29 @@
 //! Layout hints for files that are being written.
 //!
-//! A parser looks at a file while it grows. What it understands tells the encoder where arrays
-//! begin and how wide their elements are, before the file settles.
+//! A parser examines a file while it grows. Its results tell the encoder where arrays begin and how
+//! wide their elements are, before the file settles.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use shale_index::Ino;
 use shale_layout::{Layout, ParseBudget, ParseOptions, ReadAt};
 use shale_store::{File, HintSpan, LayoutHints, Store};
 
 use super::regions;
 use super::source::Source;
 
-/// Smaller files are not looked at while they are written.
+/// Smaller files are not parsed while they are written.
 const SIZE_MIN: u64 = 64 << 10;
-/// Smallest part of a chunk that gets a frame of its own.
-const SEGMENT_MIN: u64 = 64 << 10;
+/// Smallest part of a chunk that gets a separate frame.
+const SPAN_MIN: u64 = 64 << 10;
 /// Parses of a file while it is written, besides one for each doubling of its size.
 const PARSES: u32 = 4;
-/// What a parser may do while a program waits for its write.
+/// Budget of a parser while a program waits for its write.
 const BUDGET: ParseBudget = ParseBudget {
     read_bytes: 1 << 20,
     time: Duration::from_millis(20),
@@ -36,7 +38,7 @@ const MEMORY: usize = 16 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct KnownLayouts {
     /// By inode.
-    files: Mutex<HashMap<u64, Known>>,
+    files: Mutex<HashMap<Ino, Known>>,
     /// Memory of all layouts.
     memory: Arc<AtomicUsize>,
 }
@@ -77,21 +79,20 @@ impl Drop for ByLayout {
 }
 
 impl LayoutHints for ByLayout {
-    fn spans(&self, start: u64, end: u64) -> Vec<HintSpan> {
+    fn spans(&self, range: Range<u64>) -> Vec<HintSpan> {
         self.layout
-            .spans(start..end, SEGMENT_MIN)
+            .spans(range, SPAN_MIN)
             .into_iter()
-            .map(|segment| HintSpan {
-                start: segment.offset,
-                end: segment.offset + segment.len,
-                element: segment.element.map(regions::element),
+            .map(|span| HintSpan {
+                range: span.offset..span.offset + span.len,
+                element: span.element.map(regions::element),
             })
             .collect()
     }
 }
 
 /// The hints that a file would get while it is written.
-pub(crate) fn advice(source: &(impl ReadAt + ?Sized)) -> Option<Arc<dyn LayoutHints>> {
+pub(crate) fn hints(source: &(impl ReadAt + ?Sized)) -> Option<Arc<dyn LayoutHints>> {
     if source.len() < SIZE_MIN {
         return None;
     }
@@ -105,8 +106,8 @@ pub(crate) fn advice(source: &(impl ReadAt + ?Sized)) -> Option<Arc<dyn LayoutHi
 }
 
 impl KnownLayouts {
-    /// Looks at the first bytes of a file before they are written, so that already the chunk they
-    /// are in gets hints.
+    /// Parses the first bytes of a file before they are written, so that even their chunk gets
+    /// hints.
     pub(crate) fn before_write(&self, file: &Arc<File>, offset: u64, data: &[u8]) {
         let ino = file.ino();
         if offset == 0 && data.len() as u64 >= SIZE_MIN && !self.files.lock().contains_key(&ino) {
@@ -145,10 +146,10 @@ impl KnownLayouts {
         };
         let layout = shale_layout::parse(&source, &options);
         let layout = ByLayout::new(layout, &self.memory);
-        let advice = layout
+        let hints = layout
             .clone()
             .filter(|known| !known.layout.extents().is_empty());
-        file.set_hints(advice.map(|known| known as Arc<dyn LayoutHints>));
+        file.set_hints(hints.map(|known| known as Arc<dyn LayoutHints>));
         let known = Known {
             layout,
             size: source.len(),
@@ -158,12 +159,12 @@ impl KnownLayouts {
     }
 
     /// Forgets a file that no handle writes any more.
-    pub(crate) fn forget(&self, ino: u64) {
+    pub(crate) fn forget(&self, ino: Ino) {
         self.files.lock().remove(&ino);
     }
 
     #[cfg(test)]
-    pub(crate) fn knows(&self, ino: u64) -> bool {
+    pub(crate) fn knows(&self, ino: Ino) -> bool {
         let files = self.files.lock();
         let layout = files.get(&ino).and_then(|known| known.layout.as_ref());
         layout.is_some_and(|known| !known.layout.extents().is_empty())
@@ -179,7 +180,7 @@ mod tests {
     fn the_layouts_of_any_number_of_open_files_stay_within_their_memory() {
         let bytes = array(64);
         let options = ParseOptions {
-            // A busy machine must not matter.
+            // The result must not depend on the load of the machine.
             budget: ParseBudget {
                 time: Duration::from_secs(60),
                 ..BUDGET

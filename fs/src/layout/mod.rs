@@ -1,4 +1,4 @@
-//! What the bytes of files mean, as far as the store needs to know.
+//! The meaning of the bytes of files, as far as the store needs it.
 //!
 //! ```text
 //! hints    for the encoder, while a file is written
@@ -19,11 +19,11 @@ pub(crate) use hints::KnownLayouts;
 pub(crate) use source::Source;
 
 /// The hints that a mount would have for a file while it is written.
-pub fn advice(source: &(impl ReadAt + ?Sized)) -> Option<Arc<dyn LayoutHints>> {
-    hints::advice(source)
+pub fn hints(source: &(impl ReadAt + ?Sized)) -> Option<Arc<dyn LayoutHints>> {
+    hints::hints(source)
 }
 
-/// What a mount would store as tiles when a file settles.
+/// The regions that a mount would store as tiles when a file settles.
 #[must_use]
 pub fn regions(layout: &Layout) -> Vec<Region> {
     regions::of(layout)

@@ -1,15 +1,15 @@
-//! Regions of a file that are worth being stored as tiles, from its layout.
+//! Regions of a file that are worth storing as tiles, from its layout.
 
 use shale_layout::{Content, Element, Layout, Variable};
 use shale_store::{Block, ByteOrder, ElementKind, Region};
 
 /// Most fields of a record; records with more stay linear.
 const MAX_FIELDS: usize = 1024;
-/// Records whose fields are shorter on average stay linear, too: a reader from front to back
-/// would look up a tile every few bytes.
+/// Records whose fields are shorter on average stay linear, too: a sequential reader would look up
+/// a tile every few bytes.
 const SHORT_FIELD: u64 = 512;
 
-/// The regions of a file that are worth being stored as tiles.
+/// The regions of a file that are worth storing as tiles.
 pub(crate) fn of(layout: &Layout) -> Vec<Region> {
     let mut regions = Vec::new();
     for extent in layout.extents() {
@@ -80,7 +80,7 @@ fn array(offset: u64, len: u64, variable: &Variable) -> Option<Region> {
 pub(crate) fn chunks(offset: u64, len: u64, chunk_len: u64, variable: &Variable) -> Option<Region> {
     let shape = variable.chunk.as_ref()?;
     if chunk_len == len && chunk_len > 0 {
-        // A single one is an array like any other.
+        // A single chunk is an array like any other.
         let whole = Variable {
             shape: shape.clone(),
             ..variable.clone()
@@ -115,7 +115,7 @@ fn block(at: u64, len: u64, element: Element, shape: &[u64]) -> Block {
     }
 }
 
-/// An element as the store calls it.
+/// An element in the terms of the store.
 pub(crate) fn element(element: Element) -> shale_store::Element {
     shale_store::Element {
         width: element.width,

@@ -1,4 +1,4 @@
-//! Copies inside the file system, without a way through the program.
+//! Copies inside the file system, bypassing the program.
 
 use crate::durability::Finish;
 use crate::ops::WriteSource;
@@ -58,7 +58,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let fs = file_system(dir.path());
         let create = |name: &[u8], access| {
-            let made = fs.create(&Caller::default(), ROOT, name, 0o600, 0, access);
+            let made = fs.create(&Caller::default(), ROOT, name, 0o600, access);
             made.unwrap().1
         };
         let from = create(b"from", Access::WRITE);

@@ -1,7 +1,7 @@
 //! Creating files, directories and links.
 
-use shale_index::NewNode;
 use shale_index::schema::{Inode, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
+use shale_index::{Ino, NewNode};
 use shale_store::CurrentInode;
 
 use crate::acl::{self, Acl};
@@ -16,7 +16,6 @@ const TARGET_MAX: usize = 4095;
 struct Node<'a> {
     /// Type and permissions, before the umask or a default access control list.
     mode: u32,
-    umask: u32,
     rdev: u32,
     /// Of a symbolic link.
     target: &'a [u8],
@@ -67,22 +66,20 @@ impl Fs {
     pub fn create(
         &self,
         caller: &Caller,
-        parent: u64,
+        parent: Ino,
         name: &[u8],
         mode: u32,
-        umask: u32,
         access: Access,
     ) -> Result<(Attr, Handle), Error> {
         let generation = self.policies.generation();
         let policy = self.policy_in(parent)?;
         let node = Node {
             mode: mode & !S_IFMT | S_IFREG,
-            umask,
             rdev: 0,
             target: b"",
         };
         self.store.admit_names()?;
-        let inherited = self.inherit(parent, &node)?;
+        let inherited = self.inherit(caller, parent, &node)?;
         let (inode, file) = self.store.create_file(parent, name, |dir| {
             node.made_in(dir, caller, &policy, &inherited)
         })?;
@@ -102,10 +99,9 @@ impl Fs {
     pub fn mknod(
         &self,
         caller: &Caller,
-        parent: u64,
+        parent: Ino,
         name: &[u8],
         mode: u32,
-        umask: u32,
         rdev: u32,
     ) -> Result<Attr, Error> {
         let mode = if mode & S_IFMT == 0 {
@@ -115,7 +111,6 @@ impl Fs {
         };
         let node = Node {
             mode,
-            umask,
             rdev,
             target: b"",
         };
@@ -129,14 +124,12 @@ impl Fs {
     pub fn mkdir(
         &self,
         caller: &Caller,
-        parent: u64,
+        parent: Ino,
         name: &[u8],
         mode: u32,
-        umask: u32,
     ) -> Result<Attr, Error> {
         let node = Node {
             mode: mode & !S_IFMT | S_IFDIR,
-            umask,
             rdev: 0,
             target: b"",
         };
@@ -150,7 +143,7 @@ impl Fs {
     pub fn symlink(
         &self,
         caller: &Caller,
-        parent: u64,
+        parent: Ino,
         name: &[u8],
         target: &[u8],
     ) -> Result<Attr, Error> {
@@ -159,7 +152,6 @@ impl Fs {
         }
         let node = Node {
             mode: S_IFLNK | 0o777,
-            umask: 0,
             rdev: 0,
             target,
         };
@@ -170,13 +162,13 @@ impl Fs {
     fn make(
         &self,
         caller: &Caller,
-        parent: u64,
+        parent: Ino,
         name: &[u8],
         node: &Node<'_>,
     ) -> Result<Attr, Error> {
         self.store.admit_names()?;
         let policy = self.policy_in(parent)?;
-        let inherited = self.inherit(parent, node)?;
+        let inherited = self.inherit(caller, parent, node)?;
         let inode = self.store.create(parent, name, |dir| {
             node.made_in(dir, caller, &policy, &inherited)
         })?;
@@ -186,7 +178,7 @@ impl Fs {
 
     /// Mode and access control lists of a new inode: from the default list of its directory, or
     /// from the umask when there is none.
-    fn inherit(&self, parent: u64, node: &Node<'_>) -> Result<Inherited, Error> {
+    fn inherit(&self, caller: &Caller, parent: Ino, node: &Node<'_>) -> Result<Inherited, Error> {
         if node.mode & S_IFMT == S_IFLNK {
             return Ok(Inherited {
                 mode: node.mode,
@@ -200,7 +192,7 @@ impl Fs {
         };
         let (Some(bytes), Some(default)) = (stored, default) else {
             return Ok(Inherited {
-                mode: node.mode & !(node.umask & 0o777),
+                mode: node.mode & !(caller.umask & 0o777),
                 xattrs: Vec::new(),
             });
         };

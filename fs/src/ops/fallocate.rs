@@ -28,8 +28,9 @@ impl Fs {
         let Some(end) = offset.checked_add(len).filter(|&end| end <= MAX_FILE_SIZE) else {
             return Err(Error::TooLarge);
         };
+        self.follow_policy(handle)?;
         match mode {
-            PUNCH | ZERO_KEEP | ZERO => self.store.punch(&handle.file, offset, len)?,
+            PUNCH | ZERO_KEEP | ZERO => self.store.punch(&handle.file, offset..end)?,
             0 | libc::FALLOC_FL_KEEP_SIZE => {
                 if len > self.store.space()?.available {
                     return Err(Error::NoSpace);

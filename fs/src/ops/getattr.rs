@@ -1,5 +1,7 @@
 //! Attributes of an inode.
 
+use shale_index::Ino;
+
 use crate::{Attr, Error, Fs};
 
 impl Fs {
@@ -7,7 +9,7 @@ impl Fs {
     ///
     /// # Errors
     /// `ENOENT`, or when the store fails.
-    pub fn getattr(&self, ino: u64) -> Result<Attr, Error> {
+    pub fn getattr(&self, ino: Ino) -> Result<Attr, Error> {
         Ok(self.store.stat(ino)?.into())
     }
 }

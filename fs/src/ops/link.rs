@@ -1,5 +1,7 @@
 //! Hard links.
 
+use shale_index::Ino;
+
 use crate::{Attr, Error, Fs};
 
 impl Fs {
@@ -7,7 +9,7 @@ impl Fs {
     ///
     /// # Errors
     /// As link(2).
-    pub fn link(&self, ino: u64, parent: u64, name: &[u8]) -> Result<Attr, Error> {
+    pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Attr, Error> {
         self.store.admit_names()?;
         self.store.link(ino, parent, name)?;
         self.finish_names()?;

@@ -1,5 +1,7 @@
 //! Looking names up.
 
+use shale_index::Ino;
+
 use crate::{Attr, Error, Fs};
 
 impl Fs {
@@ -8,7 +10,7 @@ impl Fs {
     ///
     /// # Errors
     /// `ENOENT`, `ENAMETOOLONG`, or when the store fails.
-    pub fn lookup(&self, parent: u64, name: &[u8]) -> Result<Attr, Error> {
+    pub fn lookup(&self, parent: Ino, name: &[u8]) -> Result<Attr, Error> {
         let current = match name {
             b"." => self.store.stat(parent)?,
             b".." => self.store.stat(self.inode(parent)?.parent)?,

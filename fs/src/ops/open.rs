@@ -1,5 +1,7 @@
 //! Opening and closing files.
 
+use shale_index::Ino;
+
 use crate::durability::{Change, Finish};
 use crate::{Access, Error, Fs, Handle};
 
@@ -8,7 +10,7 @@ impl Fs {
     ///
     /// # Errors
     /// `ENOENT`, `EROFS`, or when the store fails.
-    pub fn open(&self, ino: u64, access: Access) -> Result<Handle, Error> {
+    pub fn open(&self, ino: Ino, access: Access) -> Result<Handle, Error> {
         if access.writes {
             self.store.check_writable()?;
         }
@@ -25,7 +27,10 @@ impl Fs {
     /// A failure of writing behind that this handle has not reported yet. Where the file has to
     /// be synced first, the sync reports it.
     pub fn flush(&self, handle: &Handle) -> Result<Finish, Error> {
-        let finish = self.finish(handle, Change::Closing)?;
+        if handle.access.writes {
+            self.follow_policy(handle)?;
+        }
+        let finish = self.finish(handle, Change::Closing);
         if finish == Finish::Now {
             handle.report()?;
         }

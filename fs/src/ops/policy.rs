@@ -1,14 +1,14 @@
-//! Policies as operations meet them: an open file follows them, attributes set them.
+//! Policies in operations: an open file follows them, attributes set them.
 
-use shale_index::XattrMode;
 use shale_index::schema::Inode;
+use shale_index::{Ino, XattrMode};
 
 use crate::policy::{Key, Policy, Value, parse_name};
 use crate::{Error, Fs, Handle};
 
 impl Fs {
     /// The policy of files that are created in a directory.
-    pub(crate) fn policy_in(&self, dir: u64) -> Result<Policy, Error> {
+    pub(crate) fn policy_in(&self, dir: Ino) -> Result<Policy, Error> {
         self.policies.policy_in(&self.store, dir)
     }
 
@@ -23,16 +23,15 @@ impl Fs {
         handle.policy.note(generation, policy.sync);
     }
 
-    /// Brings an open file up to date before it is written. Returns whether its policy asks for
-    /// durability.
-    pub(crate) fn follow_policy(&self, handle: &Handle) -> Result<bool, Error> {
+    /// Brings an open file up to date before it is written or closed.
+    pub(crate) fn follow_policy(&self, handle: &Handle) -> Result<(), Error> {
         let generation = self.policies.generation();
-        if let Some(sync) = handle.policy.of(generation) {
-            return Ok(sync);
+        if handle.policy.is_of(generation) {
+            return Ok(());
         }
         let inode = self.inode(handle.ino())?;
         let sync = match handle.policy.last() {
-            // A file without a name keeps the policy it had.
+            // A file without a name keeps its policy.
             Some(sync) if inode.nlink == 0 => sync,
             _ => {
                 let policy = self.policy_of(&inode)?;
@@ -41,13 +40,13 @@ impl Fs {
             }
         };
         handle.policy.note(generation, sync);
-        Ok(sync)
+        Ok(())
     }
 
     /// Sets a policy, if the attribute is one. Nothing changes on an error.
     pub(crate) fn set_policy(
         &self,
-        ino: u64,
+        ino: Ino,
         name: &[u8],
         value: &[u8],
         mode: XattrMode,
@@ -75,7 +74,7 @@ impl Fs {
     }
 
     /// Removes a policy.
-    pub(crate) fn remove_policy(&self, ino: u64, name: &[u8]) -> Result<(), Error> {
+    pub(crate) fn remove_policy(&self, ino: Ino, name: &[u8]) -> Result<(), Error> {
         if parse_name(name).is_none() {
             return self.deny(ino, name, "there is no such policy, or it is read-only");
         }
@@ -85,14 +84,13 @@ impl Fs {
     }
 
     /// Refuses an attribute, and logs why.
-    pub(crate) fn deny<T>(&self, ino: u64, name: &[u8], reason: &str) -> Result<T, Error> {
+    pub(crate) fn deny<T>(&self, ino: Ino, name: &[u8], reason: &str) -> Result<T, Error> {
         self.policies.note_refusal(&self.store, ino, name, reason);
         Err(Error::Invalid("attribute"))
     }
 
-    /// A file without contents gets the chunk size that was just set; others when they are
-    /// rewritten.
-    fn adopt_chunk(&self, ino: u64) -> Result<(), Error> {
+    /// An empty file gets the chunk size that was just set; others when they are rewritten.
+    fn adopt_chunk(&self, ino: Ino) -> Result<(), Error> {
         let policy = self.policy_of(&self.inode(ino)?)?;
         let file = self.store.file(ino)?;
         let adopted = if file.size() == 0 {

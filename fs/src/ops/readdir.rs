@@ -1,7 +1,7 @@
 //! Listing directories.
 
-use shale_index::DirEntry;
 use shale_index::schema::{S_IFDIR, S_IFMT};
+use shale_index::{DirEntry, Ino};
 
 use crate::{Attr, Error, Fs};
 
@@ -9,19 +9,56 @@ use crate::{Attr, Error, Fs};
 const AFTER_SELF: u64 = 1;
 const AFTER_PARENT: u64 = 2;
 /// Entries fetched from the index at a time.
-const PAGE: usize = 256;
+const PAGE: usize = 2 * ATTR_PAGE;
+/// Entries whose attributes are fetched at a time.
+const ATTR_PAGE: usize = 126;
 
 impl Fs {
-    /// Hands the entries after a cookie to `take`, until that answers `false` or there are no
+    /// Passes the entries after a cookie to `take`, until it returns `false` or there are no
     /// more.
     ///
     /// # Errors
     /// When the store fails.
     pub fn readdir(
         &self,
-        dir: u64,
+        dir: Ino,
         cookie: u64,
         mut take: impl FnMut(&DirEntry) -> bool,
+    ) -> Result<(), Error> {
+        self.list(dir, cookie, |page| Ok(page.iter().all(&mut take)))
+    }
+
+    /// The same with the attributes of each entry. Those that are removed meanwhile are left out.
+    ///
+    /// # Errors
+    /// When the store fails.
+    pub fn readdir_plus(
+        &self,
+        dir: Ino,
+        cookie: u64,
+        mut take: impl FnMut(&DirEntry, &Attr) -> bool,
+    ) -> Result<(), Error> {
+        self.list(dir, cookie, |page| {
+            for page in page.chunks(ATTR_PAGE) {
+                let inodes = self.store.stat_listed(page)?;
+                for (entry, inode) in page.iter().zip(inodes) {
+                    if let Some(inode) = inode
+                        && !take(entry, &inode.into())
+                    {
+                        return Ok(false);
+                    }
+                }
+            }
+            Ok(true)
+        })
+    }
+
+    /// Passes the entries after a cookie to `take`, page by page.
+    fn list(
+        &self,
+        dir: Ino,
+        cookie: u64,
+        mut take: impl FnMut(&[DirEntry]) -> Result<bool, Error>,
     ) -> Result<(), Error> {
         let dot = |name: &[u8], ino, cookie| DirEntry {
             name: name.to_vec(),
@@ -29,39 +66,28 @@ impl Fs {
             kind: S_IFDIR & S_IFMT,
             cookie,
         };
-        if cookie < AFTER_SELF && !take(&dot(b".", dir, AFTER_SELF)) {
-            return Ok(());
+        let mut first = Vec::new();
+        if cookie < AFTER_SELF {
+            first.push(dot(b".", dir, AFTER_SELF));
         }
         if cookie < AFTER_PARENT {
             let parent = self.inode(dir)?.parent;
-            if !take(&dot(b"..", parent, AFTER_PARENT)) {
-                return Ok(());
-            }
+            first.push(dot(b"..", parent, AFTER_PARENT));
         }
         let mut cookie = if cookie <= AFTER_PARENT { 0 } else { cookie };
         loop {
             let page = self.store.readdir(dir, cookie, PAGE)?;
-            let Some(last) = page.last() else {
+            let last = page.last().map(|entry| entry.cookie);
+            let more = page.len() >= PAGE;
+            first.extend(page);
+            if !first.is_empty() && !take(&first)? {
                 return Ok(());
-            };
-            cookie = last.cookie;
-            for entry in page {
-                if !take(&entry) {
-                    return Ok(());
-                }
             }
-        }
-    }
-
-    /// The attributes of a listed entry; `None` when it was removed meanwhile.
-    ///
-    /// # Errors
-    /// When the store fails.
-    pub fn entry_attr(&self, entry: &DirEntry) -> Result<Option<Attr>, Error> {
-        match self.getattr(entry.ino) {
-            Ok(attr) => Ok(Some(attr)),
-            Err(e) if e.is_missing() => Ok(None),
-            Err(e) => Err(e),
+            first.clear();
+            match last {
+                Some(last) if more => cookie = last,
+                _ => return Ok(()),
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Targets of symbolic links.
 
+use shale_index::Ino;
 use shale_index::schema::{S_IFLNK, S_IFMT};
 
 use crate::{Error, Fs};
@@ -9,7 +10,7 @@ impl Fs {
     ///
     /// # Errors
     /// `EINVAL` when it is not one, or when the store fails.
-    pub fn readlink(&self, ino: u64) -> Result<Vec<u8>, Error> {
+    pub fn readlink(&self, ino: Ino) -> Result<Vec<u8>, Error> {
         let inode = self.inode(ino)?;
         if inode.mode & S_IFMT != S_IFLNK {
             return Err(Error::Invalid("symbolic link"));

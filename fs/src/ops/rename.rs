@@ -1,6 +1,6 @@
 //! Renaming.
 
-use shale_index::RenameMode;
+use shale_index::{Ino, RenameMode};
 
 use crate::{Error, Fs};
 
@@ -11,9 +11,9 @@ impl Fs {
     /// As renameat2(2).
     pub fn rename(
         &self,
-        parent: u64,
+        parent: Ino,
         name: &[u8],
-        new_parent: u64,
+        new_parent: Ino,
         new_name: &[u8],
         flags: u32,
     ) -> Result<(), Error> {
@@ -29,7 +29,7 @@ impl Fs {
         if let Some(replaced) = renamed.replaced {
             self.after(replaced);
         }
-        // Policies follow the place: what was moved has those of its new directory.
+        // Policies follow the place: a moved file has those of its new directory.
         if parent != new_parent {
             if renamed.moved.is_dir() || renamed.exchanged.is_some_and(|inode| inode.is_dir()) {
                 self.policies.changed();

@@ -1,14 +1,14 @@
 //! Changing attributes and size.
 
-use shale_index::AttrChange;
 use shale_index::schema::Time;
+use shale_index::{AttrChange, Ino};
 
 use crate::acl::{self, Acl};
 use crate::durability::Change;
 use crate::privileges::{CAPABILITY, without_privileges};
 use crate::{Access, Attr, Error, Fs, Handle};
 
-/// What to change; `None` leaves it as it is.
+/// The attributes to change; `None` keeps the old value.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SetAttr {
     /// Permissions.
@@ -45,14 +45,14 @@ impl Fs {
     ///
     /// # Errors
     /// `ENOENT`, `EISDIR`, `EINVAL`, `EFBIG`, or when the store fails.
-    pub fn setattr(&self, ino: u64, handle: Option<&Handle>, set: &SetAttr) -> Result<Attr, Error> {
+    pub fn setattr(&self, ino: Ino, handle: Option<&Handle>, set: &SetAttr) -> Result<Attr, Error> {
         if let Some(size) = set.size {
             self.resize(ino, handle, size)?;
         }
         let mut set = *set;
         let chowned = set.uid.is_some() || set.gid.is_some();
-        // A request for no change at all means what the wire does not show: a program is about to
-        // change the contents in another way than by writing.
+        // A request for no change at all has a hidden meaning: a program is about to change the
+        // contents in another way than by writing.
         let kill = chowned || (set.size.is_some() && set.kill_privileges) || set.is_empty();
         let mut privileges_gone = false;
         if kill && set.mode.is_none() {
@@ -96,7 +96,7 @@ impl Fs {
         Ok(seen.into())
     }
 
-    fn resize(&self, ino: u64, handle: Option<&Handle>, size: u64) -> Result<(), Error> {
+    fn resize(&self, ino: Ino, handle: Option<&Handle>, size: u64) -> Result<(), Error> {
         let resize = |handle: &Handle| {
             self.follow_policy(handle)?;
             self.store.truncate(&handle.file, size)?;

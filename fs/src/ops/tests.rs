@@ -14,14 +14,14 @@ fn every_change_is_refused_and_nothing_waits() {
     let caller = Caller::default();
     let fs = file_system(dir.path());
     let (_, handle) = fs
-        .create(&caller, ROOT, b"file", 0o600, 0, Access::WRITE)
+        .create(&caller, ROOT, b"file", 0o600, Access::WRITE)
         .unwrap();
     fs.write(&handle, 0, b"contents", WriteSource::Program.into())
         .unwrap();
     fs.fsync(&handle).unwrap();
     let file = handle.ino();
     fs.release(handle);
-    let sub = fs.mkdir(&caller, ROOT, b"dir", 0o700, 0).unwrap().ino;
+    let sub = fs.mkdir(&caller, ROOT, b"dir", 0o700).unwrap().ino;
     fs.setxattr(&caller, file, b"user.x", b"y", 0).unwrap();
     fs.store().shut_down().unwrap();
     drop(fs);
@@ -45,14 +45,11 @@ fn every_change_is_refused_and_nothing_waits() {
     let changes: [(&str, Result<(), Error>); 26] = [
         (
             "create",
-            fs.create(&caller, ROOT, b"new", 0o600, 0, Access::WRITE)
+            fs.create(&caller, ROOT, b"new", 0o600, Access::WRITE)
                 .map(drop),
         ),
-        (
-            "mknod",
-            fs.mknod(&caller, ROOT, b"new", 0o600, 0, 0).map(drop),
-        ),
-        ("mkdir", fs.mkdir(&caller, ROOT, b"new", 0o700, 0).map(drop)),
+        ("mknod", fs.mknod(&caller, ROOT, b"new", 0o600, 0).map(drop)),
+        ("mkdir", fs.mkdir(&caller, ROOT, b"new", 0o700).map(drop)),
         (
             "symlink",
             fs.symlink(&caller, ROOT, b"new", b"target").map(drop),
@@ -114,5 +111,28 @@ fn every_change_is_refused_and_nothing_waits() {
     assert_eq!(fs.getxattr(&caller, file, b"user.x").unwrap(), b"y");
     let state = fs.getxattr(&caller, file, b"user.shale.stat.state");
     assert_eq!(state.unwrap(), b"stored");
+    fs.store().shut_down().unwrap();
+}
+
+/// Only the first write to an open file asks the index whether it has capabilities.
+#[test]
+fn a_write_takes_capabilities_away_also_when_they_are_set_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let caller = Caller::default();
+    let fs = file_system(dir.path());
+    let (attr, handle) = fs
+        .create(&caller, ROOT, b"file", 0o700, Access::WRITE)
+        .unwrap();
+    let capability = b"security.capability";
+    for _ in 0..2 {
+        fs.setxattr(&caller, attr.ino, capability, b"some", 0)
+            .unwrap();
+        assert!(!handle.file.is_unprivileged());
+        fs.write(&handle, 0, b"x", WriteSource::Direct.into())
+            .unwrap();
+        assert!(handle.file.is_unprivileged());
+        assert!(fs.getxattr(&caller, attr.ino, capability).is_err());
+    }
+    fs.release(handle);
     fs.store().shut_down().unwrap();
 }

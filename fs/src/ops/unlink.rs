@@ -1,6 +1,6 @@
 //! Removing names.
 
-use shale_index::Removed;
+use shale_index::{Ino, Removed};
 
 use crate::{Error, Fs};
 
@@ -9,7 +9,7 @@ impl Fs {
     ///
     /// # Errors
     /// As unlink(2).
-    pub fn unlink(&self, parent: u64, name: &[u8]) -> Result<(), Error> {
+    pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<(), Error> {
         let removed = self.store.unlink(parent, name)?;
         self.after(removed);
         self.finish_names()
@@ -19,7 +19,7 @@ impl Fs {
     ///
     /// # Errors
     /// As rmdir(2).
-    pub fn rmdir(&self, parent: u64, name: &[u8]) -> Result<(), Error> {
+    pub fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<(), Error> {
         let removed = self.store.rmdir(parent, name)?;
         self.after(removed);
         self.finish_names()

@@ -11,8 +11,8 @@ pub enum WriteSource {
     /// The same past the kernel's write-back cache (`O_DIRECT`). The kernel has noted the times and
     /// shows them; it sends them if they differ from before.
     Direct,
-    /// The kernel's write-back cache, which accepted them before. The kernel sends the times by
-    /// itself: a write that it sends late must not change them again.
+    /// The kernel's write-back cache, which accepted them before. The kernel sends the times
+    /// separately: a write that it sends late must not change them again.
     Cache,
     /// A mapping, where the kernel does not keep the times.
     Mapping,
@@ -37,7 +37,7 @@ pub struct WriteCall {
 }
 
 impl From<WriteSource> for WriteCall {
-    /// A write that asks for nothing more.
+    /// A write without further requests.
     fn from(source: WriteSource) -> Self {
         Self {
             source,
@@ -73,13 +73,13 @@ impl Fs {
         self.layouts
             .after_write(&self.store, file, offset, data.len() as u64);
         if call.kill_privileges || call.source != WriteSource::Cache {
-            self.kill_privileges(file.ino(), call.kill_privileges)?;
+            self.kill_privileges(file, call.kill_privileges)?;
         }
         let change = if call.source.is_cached() {
             Change::WrittenBack
         } else {
             Change::Contents { sync: call.sync }
         };
-        self.finish(handle, change)
+        Ok(self.finish(handle, change))
     }
 }

@@ -1,11 +1,11 @@
 //! Extended attributes, and among them access control lists.
 
 use shale_index::schema::Time;
-use shale_index::{AttrChange, XattrMode};
+use shale_index::{AttrChange, Ino, XattrMode};
 
 use crate::acl::{self, Acl};
 use crate::policy::is_own;
-use crate::privileges::S_ISGID;
+use crate::privileges::{CAPABILITY, S_ISGID};
 use crate::{Caller, Error, Fs};
 
 impl Fs {
@@ -13,7 +13,7 @@ impl Fs {
     ///
     /// # Errors
     /// `ENODATA`, `EOPNOTSUPP`, or when the store fails.
-    pub fn getxattr(&self, caller: &Caller, ino: u64, name: &[u8]) -> Result<Vec<u8>, Error> {
+    pub fn getxattr(&self, caller: &Caller, ino: Ino, name: &[u8]) -> Result<Vec<u8>, Error> {
         if let Some(value) = self.virtual_attribute(caller, ino, name)? {
             return Ok(value);
         }
@@ -27,7 +27,7 @@ impl Fs {
     ///
     /// # Errors
     /// When the store fails.
-    pub fn listxattr(&self, caller: &Caller, ino: u64) -> Result<Vec<Vec<u8>>, Error> {
+    pub fn listxattr(&self, caller: &Caller, ino: Ino) -> Result<Vec<Vec<u8>>, Error> {
         let mut names = self.store.xattr_names(ino)?;
         if caller.uid != 0 {
             names.retain(|name| !name.starts_with(b"trusted."));
@@ -42,7 +42,7 @@ impl Fs {
     pub fn setxattr(
         &self,
         caller: &Caller,
-        ino: u64,
+        ino: Ino,
         name: &[u8],
         value: &[u8],
         flags: i32,
@@ -66,6 +66,9 @@ impl Fs {
             return self.set_policy(ino, name, value, mode);
         }
         self.store.set_xattr(ino, name, value, mode)?;
+        if name == CAPABILITY {
+            self.store.note_privileged(ino);
+        }
         self.finish_attributes()
     }
 
@@ -73,7 +76,7 @@ impl Fs {
     ///
     /// # Errors
     /// As removexattr(2).
-    pub fn removexattr(&self, ino: u64, name: &[u8]) -> Result<(), Error> {
+    pub fn removexattr(&self, ino: Ino, name: &[u8]) -> Result<(), Error> {
         self.store.check_writable()?;
         check_namespace(name)?;
         if is_own(name) {
@@ -93,7 +96,7 @@ impl Fs {
         self.finish_attributes()
     }
 
-    fn set_acl(&self, caller: &Caller, ino: u64, name: &[u8], value: &[u8]) -> Result<(), Error> {
+    fn set_acl(&self, caller: &Caller, ino: Ino, name: &[u8], value: &[u8]) -> Result<(), Error> {
         let inode = self.inode(ino)?;
         if name == acl::DEFAULT && !inode.is_dir() {
             return Err(Error::AclOfFile);

@@ -31,8 +31,8 @@ impl FromStr for Address {
         }
         match text.parse::<SocketAddr>() {
             Ok(address) if !address.ip().is_loopback() => Err(format!(
-                "metrics '{text}' could be reached from other machines; {WANTED}, and a proxy that \
-                 asks for a password where others are to see them"
+                "metrics '{text}' could be reached from other machines; {WANTED}, and let other \
+                 machines in through a proxy that asks for a password"
             )),
             Ok(address) => Ok(Self::Loopback(address)),
             Err(_) => Err(format!("metrics '{text}' is not an address; {WANTED}")),

@@ -7,7 +7,7 @@ use super::{OptionError, parse_size};
 const STRIPE_UNIT: u64 = 64 << 10;
 const STRIPE_MAX: u64 = 4 << 30;
 
-/// What was asked for, as far as it was.
+/// The options given, if any.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestedDevice {
     /// `backing=`; `Some(None)` is `auto`.

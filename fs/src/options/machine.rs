@@ -1,4 +1,4 @@
-//! What the defaults of a mount depend on.
+//! The machine, on which the defaults of a mount depend.
 
 use std::path::Path;
 

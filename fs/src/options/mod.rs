@@ -25,31 +25,29 @@ use shale_store::DeviceOptions;
 pub use address::Address;
 pub use device::RequestedDevice;
 pub use machine::Machine;
-pub use parse::{
-    parse_chunk, parse_memory, parse_settle, parse_settle_rate, parse_size, parse_users,
-    parse_workers,
-};
+pub use parse::parse_size;
+pub(crate) use parse::{parse_chunk, parse_settle};
 
-use parse::{GIB, KIB, MIB, TIB};
+use parse::{GIB, KIB, MIB, TIB, parse_memory, parse_settle_rate, parse_users, parse_workers};
 
 /// Smallest memory budget.
-pub const MEMORY_MIN: u64 = 16 * MIB;
+pub(crate) const MEMORY_MIN: u64 = 16 * MIB;
 /// Largest memory budget.
-pub const MEMORY_MAX: u64 = TIB;
+pub(crate) const MEMORY_MAX: u64 = TIB;
 /// The default budget is a quarter of the RAM, up to this.
-pub const MEMORY_DEFAULT_MAX: u64 = 4 * GIB;
+pub(crate) const MEMORY_DEFAULT_MAX: u64 = 4 * GIB;
 /// Smallest chunk.
-pub const CHUNK_MIN: u64 = 64 * KIB;
+pub(crate) const CHUNK_MIN: u64 = 64 * KIB;
 /// Largest chunk.
 pub const CHUNK_MAX: u64 = 16 * MIB;
 /// Default chunk size.
-pub const CHUNK_DEFAULT: u32 = 1 << 20;
+pub(crate) const CHUNK_DEFAULT: u32 = 1 << 20;
 /// By default a file is settled when it has not been changed for this time.
-pub const SETTLE_DEFAULT: Duration = Duration::from_secs(10);
+pub(crate) const SETTLE_DEFAULT: Duration = Duration::from_secs(10);
 /// Bytes per second that are settled at most by default.
-pub const SETTLE_RATE_DEFAULT: u64 = 256 * MIB;
+pub(crate) const SETTLE_RATE_DEFAULT: u64 = 256 * MIB;
 /// Largest number of workers.
-pub const WORKERS_MAX: usize = 256;
+pub(crate) const WORKERS_MAX: usize = 256;
 
 /// Everything a mount needs to know, complete and within range.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +66,7 @@ pub struct MountOptions {
     pub settling: Settling,
     /// Where metrics are served.
     pub metrics: Option<Address>,
-    /// Who may see them on a port besides root and the user of the daemon.
+    /// Users who may see them on a port besides root and the user of the daemon.
     pub metrics_users: Vec<u32>,
     /// No changes through this mount.
     pub read_only: bool,
@@ -76,20 +74,20 @@ pub struct MountOptions {
     pub allow_other: bool,
     /// Nothing is kept in the kernel's page cache.
     pub direct_io: bool,
-    /// What is durable when it returns.
+    /// Which changes are durable when they return.
     pub synchronous: Synchronous,
     /// The device that the store is on.
     pub device: DeviceOptions,
     /// The kernel checks permissions by mode, owner and ACL.
     pub default_permissions: bool,
-    /// Passed to the kernel as they are: `nodev`, `nosuid`, `noexec`, `noatime`, `sync` ...
+    /// Passed on to the kernel: `nodev`, `nosuid`, `noexec`, `noatime`, `sync` ...
     pub fuse_options: Vec<String>,
 }
 
 /// How files are settled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settling {
-    /// Age of the last change from which on a file is quiet; `None` to settle only on request.
+    /// Age of the last change from which a file is quiet; `None` to settle only on request.
     pub quiet: Option<Duration>,
     /// Raw bytes per second at most.
     pub rate: u64,
@@ -97,7 +95,7 @@ pub struct Settling {
     pub workers: usize,
 }
 
-/// What is durable when it returns, without `fsync`.
+/// Which changes are durable when they return, without `fsync`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Synchronous {
     /// Nothing.
@@ -109,7 +107,7 @@ pub enum Synchronous {
     Everything,
 }
 
-/// A request that cannot be met, as one line that tells what to do.
+/// A request that cannot be met, as one line that says what to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OptionError(pub(crate) String);
 
@@ -121,7 +119,7 @@ impl fmt::Display for OptionError {
 
 impl std::error::Error for OptionError {}
 
-/// What was asked for; `None` leaves the default.
+/// The options given; `None` leaves the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Requested {
     /// `memory=SIZE`
@@ -150,7 +148,7 @@ pub struct Requested {
     pub nocreate: bool,
     /// `direct_io`
     pub direct_io: bool,
-    /// `backing=` and what goes with it
+    /// `backing=` and the options that belong to it
     pub device: RequestedDevice,
     /// `dev`, `allow_dev` or `nodev`
     pub dev: Option<bool>,
@@ -186,7 +184,7 @@ impl Requested {
         Ok(requested)
     }
 
-    /// Adds a comma-separated list. It overrides what was asked for before.
+    /// Adds a comma-separated list. It overrides earlier options.
     ///
     /// # Errors
     /// The first option that has a bad value, or is unknown and is not to be ignored.
@@ -253,7 +251,7 @@ impl Requested {
             "atime" => self.atime = Some(true),
             "noatime" => self.atime = Some(false),
             "relatime" => self.atime = None,
-            // Access times are not kept, so there is nothing to choose.
+            // Access times are not kept, so the choice has no effect.
             "norelatime" | "strictatime" | "nostrictatime" | "diratime" | "nodiratime"
             | "lazytime" | "nolazytime" => {}
             "sync" => self.sync = Some(true),
@@ -273,7 +271,7 @@ impl Requested {
         Ok(true)
     }
 
-    /// Checks that the options go together.
+    /// Checks that the options are compatible.
     ///
     /// # Errors
     /// An option that would have no effect.
@@ -299,7 +297,7 @@ impl Requested {
             Some(false) => fuse_options.push(no.to_owned()),
             None => {}
         };
-        // fusermount3 adds nodev and nosuid to what an ordinary user mounts.
+        // fusermount3 adds nodev and nosuid to the mounts of ordinary users.
         let safe = defaults.root.then_some(false);
         word(self.dev.or(safe), "dev", "nodev");
         word(self.suid.or(safe), "suid", "nosuid");
@@ -341,7 +339,7 @@ fn needs_value(name: &str) -> Result<bool, OptionError> {
     )))
 }
 
-/// Options that mean something to fstab, mount(8) or systemd but nothing to a file system.
+/// Options for fstab, mount(8) or systemd that mean nothing to a file system.
 fn handed_down(name: &str) -> bool {
     const NAMES: [&str; 18] = [
         "defaults", "auto", "noauto", "user", "nouser", "users", "nousers", "owner", "noowner",

@@ -13,7 +13,7 @@ pub(super) const TIB: u64 = 1 << 40;
 ///
 /// # Errors
 /// Not a size, or out of range.
-pub fn parse_memory(text: &str) -> Result<u64, OptionError> {
+pub(crate) fn parse_memory(text: &str) -> Result<u64, OptionError> {
     const WANTED: &str = "give a size from 16M to 1T, for example memory=4G";
     match parse_size(text) {
         Some(bytes) if (MEMORY_MIN..=MEMORY_MAX).contains(&bytes) => Ok(bytes),
@@ -30,7 +30,7 @@ pub fn parse_memory(text: &str) -> Result<u64, OptionError> {
 ///
 /// # Errors
 /// Neither `off` nor a number of seconds up to a year.
-pub fn parse_settle(text: &str) -> Result<Option<Duration>, OptionError> {
+pub(crate) fn parse_settle(text: &str) -> Result<Option<Duration>, OptionError> {
     const YEAR: u64 = 366 * 24 * 3600;
     match (text, text.parse()) {
         ("off", _) => Ok(None),
@@ -46,7 +46,7 @@ pub fn parse_settle(text: &str) -> Result<Option<Duration>, OptionError> {
 ///
 /// # Errors
 /// Not a size, or out of range.
-pub fn parse_settle_rate(text: &str) -> Result<u64, OptionError> {
+pub(crate) fn parse_settle_rate(text: &str) -> Result<u64, OptionError> {
     match parse_size(text) {
         Some(bytes) if (MIB..=TIB).contains(&bytes) => Ok(bytes),
         _ => Err(OptionError(format!(
@@ -60,7 +60,7 @@ pub fn parse_settle_rate(text: &str) -> Result<u64, OptionError> {
 ///
 /// # Errors
 /// Not a size, out of range or not a power of two.
-pub fn parse_chunk(text: &str) -> Result<u32, OptionError> {
+pub(crate) fn parse_chunk(text: &str) -> Result<u32, OptionError> {
     const WANTED: &str = "give a power of two from 64K to 16M, for example chunk=1M";
     let Some(bytes) = parse_size(text) else {
         return Err(OptionError(format!(
@@ -84,7 +84,7 @@ pub fn parse_chunk(text: &str) -> Result<u32, OptionError> {
 ///
 /// # Errors
 /// A name that no user has.
-pub fn parse_users(text: &str) -> Result<Vec<u32>, OptionError> {
+pub(crate) fn parse_users(text: &str) -> Result<Vec<u32>, OptionError> {
     text.split('+')
         .map(|user| {
             if let Ok(number) = user.parse() {
@@ -105,7 +105,7 @@ pub fn parse_users(text: &str) -> Result<Vec<u32>, OptionError> {
 ///
 /// # Errors
 /// Not a number, or out of range.
-pub fn parse_workers(name: &str, text: &str) -> Result<usize, OptionError> {
+pub(crate) fn parse_workers(name: &str, text: &str) -> Result<usize, OptionError> {
     let refused = |what: &str| {
         OptionError(format!(
             "{name} '{text}' is {what}; give a number from 1 to {WORKERS_MAX}, for example {name}=8"

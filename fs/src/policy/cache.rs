@@ -1,18 +1,18 @@
 //! Looks policies up, once for each directory.
 //!
-//! A looked-up policy holds until a change moves the generation on. Open files compare the
+//! A looked-up policy applies until a change advances the generation. Open files compare the
 //! generation before they write.
 //!
 //! single-node: every change of policies and of directories goes through this process, so it can
-//! move the generation on.
+//! advance the generation.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::RwLock;
-use shale_index::ROOT;
 use shale_index::schema::Inode;
+use shale_index::{Ino, ROOT};
 use shale_store::Store;
 
 use super::effective::Setting;
@@ -27,9 +27,9 @@ const MAX: usize = 65_536;
 #[derive(Debug)]
 pub(crate) struct Policies {
     pub(super) defaults: MountDefaults,
-    /// Moves on whenever a policy may have changed. Never 0.
+    /// Advances whenever a policy may have changed. Never 0.
     generation: AtomicU64,
-    dirs: RwLock<HashMap<u64, Arc<Effective>>>,
+    dirs: RwLock<HashMap<Ino, Arc<Effective>>>,
     pub(super) refusals: Refusals,
 }
 
@@ -54,22 +54,22 @@ impl Policies {
         self.generation.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// A file belongs to another directory now.
+    /// A file has moved to another directory.
     pub(crate) fn moved(&self) {
         self.generation.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Logs why an attribute was refused.
-    pub(crate) fn note_refusal(&self, store: &Store, ino: u64, name: &[u8], reason: &str) {
+    pub(crate) fn note_refusal(&self, store: &Store, ino: Ino, name: &[u8], reason: &str) {
         self.refusals.log(store, ino, name, reason);
     }
 
-    fn known(&self, dir: u64) -> Option<Arc<Effective>> {
+    fn known(&self, dir: Ino) -> Option<Arc<Effective>> {
         self.dirs.read().get(&dir).cloned()
     }
 
-    /// Remembers what was looked up in a generation, unless the generation has moved on.
-    fn keep(&self, generation: u64, dir: u64, effective: &Arc<Effective>) {
+    /// Remembers the result of a look-up in a generation, unless the generation has advanced.
+    fn keep(&self, generation: u64, dir: Ino, effective: &Arc<Effective>) {
         let mut dirs = self.dirs.write();
         if self.generation() != generation {
             return;
@@ -83,7 +83,7 @@ impl Policies {
 
 impl Policies {
     /// The policies in effect at a directory.
-    pub(super) fn effective_in(&self, store: &Store, dir: u64) -> Result<Arc<Effective>, Error> {
+    pub(super) fn effective_in(&self, store: &Store, dir: Ino) -> Result<Arc<Effective>, Error> {
         if let Some(effective) = self.known(dir) {
             return Ok(effective);
         }
@@ -100,7 +100,7 @@ impl Policies {
             }
             match store.stat(at).map_err(Error::from) {
                 Ok(current) => at = current.inode.parent,
-                // A deleted directory may have nothing above it any more.
+                // A deleted directory may no longer have a parent.
                 Err(e) if e.is_missing() => break Arc::default(),
                 Err(e) => return Err(e),
             }
@@ -133,8 +133,8 @@ impl Policies {
         Ok(Arc::new(above.with(own)))
     }
 
-    /// What is set on an inode itself.
-    pub(super) fn settings_of(store: &Store, ino: u64) -> Result<Vec<Setting>, Error> {
+    /// The values set on an inode itself.
+    pub(super) fn settings_of(store: &Store, ino: Ino) -> Result<Vec<Setting>, Error> {
         let mut settings = Vec::new();
         for authority in Authority::ALL {
             let prefix = authority.prefix().as_bytes();
@@ -164,7 +164,7 @@ impl Policies {
     }
 
     /// The policy of files that are created in a directory.
-    pub(crate) fn policy_in(&self, store: &Store, dir: u64) -> Result<Policy, Error> {
+    pub(crate) fn policy_in(&self, store: &Store, dir: Ino) -> Result<Policy, Error> {
         Ok(self.effective_in(store, dir)?.policy(&self.defaults))
     }
 
@@ -179,9 +179,13 @@ impl Policies {
 pub(crate) struct HandlePolicy(AtomicU64);
 
 impl HandlePolicy {
-    pub(crate) fn of(&self, generation: u64) -> Option<bool> {
-        let word = self.0.load(Ordering::Relaxed);
-        (word >> 1 == generation).then_some(word & 1 == 1)
+    pub(crate) fn is_of(&self, generation: u64) -> bool {
+        self.0.load(Ordering::Relaxed) >> 1 == generation
+    }
+
+    /// As of the last generation that the file followed.
+    pub(crate) fn asks_for_sync(&self) -> bool {
+        self.last() == Some(true)
     }
 
     pub(crate) fn last(&self) -> Option<bool> {

@@ -1,15 +1,16 @@
-//! The values in effect at a directory or file, and what follows from them.
+//! The values in effect at a directory or file, and their consequences.
 
 use std::time::Duration;
 
+use shale_index::Ino;
 use shale_store::Effort;
 
 use super::{Authority, Codec, Durability, Key, Settle, Value};
 
-/// Quiet time of files that settle by policy in a mount that does not settle by itself.
+/// Quiet time of files that settle by policy in a mount that does not settle in the background.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// What applies where nothing is set: the options of the mount.
+/// The options of the mount, which apply where nothing is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MountDefaults {
     /// Chunk size of new files, a power of two.
@@ -24,23 +25,23 @@ pub(crate) struct Setting {
     pub(crate) value: Value,
     pub(crate) authority: Authority,
     /// The inode that has the attribute.
-    pub(crate) ino: u64,
+    pub(crate) ino: Ino,
 }
 
-/// For each key, what each authority has set last on the way from the root.
+/// For each key, the last value of each authority on the way from the root.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Effective {
     settings: [[Option<Setting>; Authority::ALL.len()]; Key::ALL.len()],
 }
 
-/// What is done with a file.
+/// The consequences for a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Policy {
-    /// How what is written is encoded.
+    /// How written data is encoded.
     pub(crate) write: Effort,
     /// How it is encoded when it settles.
     pub(crate) settle: Effort,
-    /// How long it must be quiet to settle by itself; `None` if it does not.
+    /// How long it must be quiet to settle in the background; `None` if it does not.
     pub(crate) quiet: Option<Duration>,
     /// Its chunk size as a power of two.
     pub(crate) chunk_shift: u8,
@@ -49,7 +50,7 @@ pub(crate) struct Policy {
 }
 
 impl Effective {
-    /// What is in effect where `own` is set below this.
+    /// The values in effect where `own` is set below this.
     pub(crate) fn with(&self, own: Vec<Setting>) -> Self {
         let mut effective = self.clone();
         for setting in own {
@@ -64,7 +65,7 @@ impl Effective {
         self.settings[key as usize].iter().flatten().next()
     }
 
-    /// What follows for a file, with the options of the mount where nothing is set.
+    /// The consequences for a file, with the options of the mount where nothing is set.
     pub(crate) fn policy(&self, defaults: &MountDefaults) -> Policy {
         let mut chunk = defaults.chunk;
         let mut quiet = defaults.quiet;
@@ -112,7 +113,7 @@ mod tests {
         quiet: Some(Duration::from_secs(7)),
     };
 
-    fn set(ino: u64, list: &str) -> Vec<Setting> {
+    fn set(ino: Ino, list: &str) -> Vec<Setting> {
         list.split_whitespace()
             .map(|word| {
                 let (authority, rest) = match word.strip_prefix('!') {

@@ -5,8 +5,8 @@
 //! ```
 //! One line for each key, in the order of [`Key::ALL`]: name, `=`, value, two blanks, the source.
 
-use shale_index::ROOT;
 use shale_index::schema::Inode;
+use shale_index::{Ino, ROOT};
 use shale_store::Store;
 
 use super::effective::Setting;
@@ -18,7 +18,7 @@ const MAX_ENTRIES: usize = 65_536;
 
 impl Policies {
     /// The text of `user.shale.effective`.
-    pub(crate) fn explain(&self, store: &Store, ino: u64) -> Result<String, Error> {
+    pub(crate) fn explain(&self, store: &Store, ino: Ino) -> Result<String, Error> {
         let inode = store.stat(ino)?.inode;
         let effective = self.effective_at(store, &inode)?;
         let mut text = String::new();
@@ -54,7 +54,7 @@ impl Policies {
         (value.to_string(), source.to_owned())
     }
 
-    /// Adds what the value alone does not tell.
+    /// Adds facts that the value alone does not show.
     fn remark(&self, key: Key, inode: &Inode, effective: &Effective, source: &mut String) {
         let policy = effective.policy(&self.defaults);
         match key {

@@ -3,13 +3,13 @@
 /// A policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
-    /// How what programs write is encoded.
+    /// How written data is encoded.
     Codec,
     /// How hard the codec `auto` tries while programs write.
     Effort,
     /// The chunk size of new files.
     Chunk,
-    /// Whether and when files settle by themselves.
+    /// Whether and when files settle in the background.
     Settle,
     /// How files are encoded when they settle.
     SettleCodec,
@@ -81,7 +81,7 @@ impl Authority {
     /// Both, the stronger first.
     pub const ALL: [Self; 2] = [Self::Root, Self::User];
 
-    /// What the names of its attributes begin with.
+    /// The prefix of its attributes.
     #[must_use]
     pub fn prefix(self) -> &'static str {
         match self {

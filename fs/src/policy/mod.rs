@@ -1,9 +1,10 @@
-//! Policies: what an administrator asks of a directory or a file through extended attributes.
+//! Policies: requests of an administrator or user about a directory or file, as extended
+//! attributes.
 //!
 //! A value that is set on a directory or file applies there and to everything below, unless a
-//! nearer one is set. What root sets as `trusted.shale.*` overrides every `user.shale.*`, however
-//! near. Values are looked up when data is written, so a change applies to what is written later.
-//! The chunk size is looked up when a file is created.
+//! nearer one is set. A `trusted.shale.*` value of root overrides every `user.shale.*`, however
+//! near. Values are looked up when data is written, so a change applies to data written later. The
+//! chunk size is looked up when a file is created.
 //!
 //! ```text
 //! key        the policies and their names

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use shale_index::Ino;
 use shale_store::Store;
 
 /// Most reasons that are logged in a period.
@@ -26,7 +27,7 @@ impl Period {
     }
 }
 
-/// What to log of one more refusal.
+/// The log lines for one more refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Due {
     reason: bool,
@@ -36,7 +37,7 @@ struct Due {
 
 impl Refusals {
     /// Logs why an attribute was refused, unless too many were logged lately.
-    pub(super) fn log(&self, store: &Store, ino: u64, name: &[u8], reason: &str) {
+    pub(super) fn log(&self, store: &Store, ino: Ino, name: &[u8], reason: &str) {
         let due = self.count(Instant::now());
         log_left_out(due.left_out);
         if due.reason {
@@ -75,7 +76,7 @@ impl Drop for Refusals {
     }
 }
 
-/// Whether a line of a log only says that an attribute was refused.
+/// Whether a line of a log only reports a refused attribute.
 #[must_use]
 pub fn tells_of_refusal(line: &str) -> bool {
     line.contains(" WARN ") && line.contains(": attribute ") && line.contains(" refused: ")
@@ -85,8 +86,8 @@ pub fn tells_of_refusal(line: &str) -> bool {
 fn log_left_out(count: u64) {
     if count > 0 {
         tracing::warn!(
-            "attributes were refused {count} more times than is logged; at most {LOGGED} refusals \
-             a minute are"
+            "attributes were refused {count} more times; at most {LOGGED} refusals a minute are \
+             logged"
         );
     }
 }

@@ -37,7 +37,7 @@ pub enum Value {
 pub enum Codec {
     /// By column, as suits the data.
     Auto,
-    /// As they are, with checksums.
+    /// Raw, with checksums.
     None,
     /// LZ4.
     Lz4,
@@ -45,7 +45,7 @@ pub enum Codec {
     Zstd(i32),
 }
 
-/// Whether and when files settle by themselves.
+/// Whether and when files settle in the background.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settle {
     /// Never.
@@ -115,7 +115,7 @@ impl Value {
         })
     }
 
-    /// The policy that it is a value of.
+    /// The policy of the value.
     #[must_use]
     pub fn key(&self) -> Key {
         match self {

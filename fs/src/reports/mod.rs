@@ -1,4 +1,4 @@
-//! What is told about files, in the forms in which it is sent.
+//! Reports about files, in the forms in which they are sent.
 //!
 //! ```text
 //! variables   what each variable of a file takes in the store

@@ -1,4 +1,4 @@
-//! The state of a file in the words that users see.
+//! The state of a file in the users' terms.
 
 use shale_index::schema::{Inode, Phase};
 

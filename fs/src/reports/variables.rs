@@ -1,4 +1,4 @@
-//! What each variable of a file takes in the store.
+//! The space of each variable of a file in the store.
 //!
 //! The report is an attribute, whose value can be 64 KiB, so it comes in pages. A page is text:
 //!
@@ -16,6 +16,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use shale_index::Ino;
 use shale_index::extent::{Extent, Place};
 use shale_layout::{Layout, dimensions};
 use shale_store::{FieldShare, File, Store};
@@ -39,14 +40,14 @@ const DIRECTORY_STEPS: u64 = 1000;
 #[derive(Debug, Default)]
 pub(crate) struct VariableReports {
     last: Mutex<Option<Arc<VariableReport>>>,
-    /// Locked while a report is made. Only one is made at a time: it reads as much of a file as a
-    /// program would.
+    /// Locked during a report. Only one runs at a time: it reads as much of a file as a program
+    /// would.
     making: Mutex<()>,
 }
 
 #[derive(Debug)]
 struct VariableReport {
-    ino: u64,
+    ino: Ino,
     id: u64,
     format: &'static str,
     rows: Vec<Row>,
@@ -84,7 +85,7 @@ impl VariableReports {
     ///
     /// # Errors
     /// `EAGAIN` while another such report is being made, or when the store fails.
-    pub(crate) fn page(&self, store: &Store, ino: u64, from: usize) -> Result<Vec<u8>, Error> {
+    pub(crate) fn page(&self, store: &Store, ino: Ino, from: usize) -> Result<Vec<u8>, Error> {
         let inode = store.stat(ino)?.inode;
         if !inode.is_file() {
             return Err(Error::NoAttribute);
@@ -207,7 +208,7 @@ fn look(store: &Store, report: &mut VariableReport) -> Result<(), Error> {
                     }
                 }
                 // Collected meanwhile, or damaged, which a reader reports.
-                Err(e) if e.errno() == libc::EIO || e.is_pack_gone() => {}
+                Err(e) if e.is_unreadable() => {}
                 Err(e) => return Err(e),
             }
         }
@@ -234,7 +235,7 @@ impl VariableReport {
         }
     }
 
-    /// Distributes the stored bytes of an array of tiles by what the tiles of each field take.
+    /// Distributes the stored bytes of an array of tiles by the stored bytes of each field's tiles.
     fn share_fields(
         &mut self,
         layout: &Layout,

@@ -1,24 +1,25 @@
-//! Lets programs go first and keeps to the rate.
+//! Yields to programs and limits the rate.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use shale_index::Ino;
 
 use crate::counters::Counters;
 use crate::settle_control::SettleControl;
 
 /// Programs that move more bytes per second than this go first.
 const BUSY_RATE: f64 = 20e6;
-/// How long to wait before looking again.
+/// How long to wait before checking again.
 const LOOK: Duration = Duration::from_millis(50);
-/// Settling goes on after this time, however busy programs are.
+/// Settling continues after this time, however busy programs are.
 const MAX_PAUSE: Duration = Duration::from_secs(2);
 
 /// Paces the settling of one file.
 pub(super) struct Governor<'a> {
     control: &'a SettleControl,
     counters: &'a Counters,
-    ino: u64,
+    ino: Ino,
     /// Raw bytes per second.
     rate: u64,
     /// Wait for programs to be quiet.
@@ -46,7 +47,7 @@ impl<'a> Governor<'a> {
     pub(super) fn new(
         control: &'a SettleControl,
         counters: &'a Counters,
-        ino: u64,
+        ino: Ino,
         rate: u64,
         patient: bool,
     ) -> Self {
@@ -80,10 +81,10 @@ impl<'a> Governor<'a> {
         !self.control.is_over(self.ino)
     }
 
-    /// Whether programs have moved a lot since the last look.
+    /// Whether programs have moved a lot since the last check.
     fn is_busy(&self) -> bool {
         let mut last = self.last.lock();
-        // Under the lock, so that no other worker looks later and comes first.
+        // Under the lock, so that no other worker checks later and comes first.
         let now = Traffic::now(self.counters);
         let then = std::mem::replace(&mut *last, now);
         drop(last);

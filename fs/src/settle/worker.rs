@@ -1,4 +1,4 @@
-//! The thread of the background pass: which file is next, and what became of it.
+//! The thread of the background pass: the next file, and the result.
 
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use shale_backing::failpoint::{Stage, reach_in};
 use shale_backing::{Priority, set_priority};
+use shale_index::Ino;
 use shale_index::schema::{Phase, Time};
 use shale_store::{File, SettleBatch, SettleOptions, Settled, codec_tag};
 
@@ -17,8 +18,8 @@ use crate::reports::is_incompressible;
 use crate::settle_control::{SettleOutcome, SettleRequest};
 use crate::{Error, Fs};
 
-/// What a parser may do. No program waits for it, and on a busy machine the lowest priority waits
-/// for long.
+/// Budget of a parser. No program waits for it, and on a busy machine the lowest priority waits for
+/// long.
 const PATIENT: shale_layout::ParseOptions = shale_layout::ParseOptions {
     budget: shale_layout::ParseBudget {
         read_bytes: 64 << 20,
@@ -27,7 +28,7 @@ const PATIENT: shale_layout::ParseOptions = shale_layout::ParseOptions {
     },
     growing: false,
 };
-/// Files of a list that are looked at in one go.
+/// Files of a list that are examined in one go.
 const BATCH: usize = 64;
 /// How long a file is left alone after settling it failed.
 const RETRY: Duration = Duration::from_secs(300);
@@ -44,12 +45,12 @@ const REST: u32 = 20;
 pub(super) struct Sweeper<'a> {
     fs: &'a Fs,
     how: &'a Settling,
-    failed: HashMap<u64, Instant>,
-    /// Where to go on in the list of files to settle; 0 at its end.
+    failed: HashMap<Ino, Instant>,
+    /// Where to continue in the list of files to settle; 0 at its end.
     cursor: u64,
-    /// The generation of the policies in which the incompressible files were looked through.
+    /// The generation of the policies in which the incompressible files were last examined.
     policies: u64,
-    /// Time that looking through the lists has taken since they were begun.
+    /// Time spent on the lists since they were begun.
     looked: Duration,
     /// When to begin them again.
     resume: Instant,
@@ -63,7 +64,7 @@ pub(super) struct Sweeper<'a> {
 /// A file that is being settled.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Attempt {
-    ino: u64,
+    ino: Ino,
     request: Option<SettleRequest>,
     /// How often it has been tried, with this time.
     count: u32,
@@ -107,7 +108,7 @@ impl<'a> Sweeper<'a> {
         self.finish(None);
     }
 
-    /// Settles what is quiet of some listed files. Returns whether there is more to do now.
+    /// Settles the quiet files among some listed ones. Returns whether there is more to do now.
     fn sweep(&mut self) -> bool {
         let more = self.look_through();
         self.finish(None);
@@ -117,14 +118,15 @@ impl<'a> Sweeper<'a> {
     fn look_through(&mut self) -> bool {
         let fs = self.fs;
         if fs.store.check_writable().is_err() {
-            // Nothing can be stored any more. The log has said why.
+            // Nothing can be stored any more. The log has the reason.
             return false;
         }
         let batch = match fs.store.stored_files(self.cursor, BATCH) {
             Ok(batch) => batch,
             Err(e) => {
                 tracing::warn!(
-                    "the index did not list files to settle, trying again in a second: {e}"
+                    "cannot list the files to settle, retrying in a second: {e}; if it keeps failing, \
+                     run 'shale doctor'"
                 );
                 self.cursor = 0;
                 return false;
@@ -165,15 +167,15 @@ impl<'a> Sweeper<'a> {
         match self.loosen_by_policy() {
             Ok(()) => self.policies = generation,
             Err(e) => tracing::warn!(
-                "files that did not compress were not looked at again under the changed policies, trying again \
-                 in a second: {e}"
+                "cannot apply the changed policies to incompressible files, retrying in a second: \
+                 {e}; if it keeps failing, run 'shale doctor'"
             ),
         }
         self.looked += begun.elapsed();
     }
 
-    /// Begins with a file. What becomes of it shows when the batch is finished.
-    pub(super) fn begin(&mut self, ino: u64, request: Option<SettleRequest>) {
+    /// Begins with a file. The result is known when the batch is finished.
+    pub(super) fn begin(&mut self, ino: Ino, request: Option<SettleRequest>) {
         if !self.begun.is_empty() && self.is_large(ino) {
             self.finish(None);
         }
@@ -188,18 +190,18 @@ impl<'a> Sweeper<'a> {
         }
     }
 
-    fn is_large(&self, ino: u64) -> bool {
+    fn is_large(&self, ino: Ino) -> bool {
         let inode = self.fs.inode(ino);
         inode.is_ok_and(|inode| inode.size >= LARGE)
     }
 
     #[cfg(test)]
-    pub(super) fn settle_now(&mut self, ino: u64, request: SettleRequest) {
+    pub(super) fn settle_now(&mut self, ino: Ino, request: SettleRequest) {
         self.begin(ino, Some(request));
         self.finish(None);
     }
 
-    /// Finishes the batch, and whatever has to be tried again.
+    /// Finishes the batch, and retries what has to be retried.
     pub(super) fn finish(&mut self, again: Option<Attempt>) {
         let mut again: Vec<Attempt> = again.into_iter().collect();
         again.extend(self.commit());
@@ -209,7 +211,7 @@ impl<'a> Sweeper<'a> {
         }
     }
 
-    /// Adds a file to the batch. Returns it if it has to be tried again.
+    /// Adds a file to the batch. Returns it if it has to be retried.
     fn add(&mut self, attempt: Attempt) -> Option<Attempt> {
         let fs = self.fs;
         // The progress is counted from here on.
@@ -266,7 +268,7 @@ impl<'a> Sweeper<'a> {
         self.fs.settling.changed(ino);
     }
 
-    /// Commits the batch; returns what has to be tried again.
+    /// Commits the batch; returns the files that have to be retried.
     fn commit(&mut self) -> Vec<Attempt> {
         let begun = std::mem::take(&mut self.begun);
         let Some(batch) = self.batch.take() else {
@@ -294,7 +296,7 @@ impl<'a> Sweeper<'a> {
         again
     }
 
-    /// Ends an attempt. Returns the next one if there is to be one.
+    /// Ends an attempt. Returns the next attempt, if any.
     fn end(&mut self, attempt: Attempt, outcome: SettleOutcome) -> Option<Attempt> {
         let fs = self.fs;
         let Attempt {
@@ -302,7 +304,7 @@ impl<'a> Sweeper<'a> {
             request,
             count,
         } = attempt;
-        // Without writers, the garbage collector has moved what is void or in a pack that is gone.
+        // Without writers, gc has moved the data that was settled in vain or is in a missing pack.
         if matches!(outcome, SettleOutcome::Busy | SettleOutcome::Moved)
             && request.is_some()
             && count < ATTEMPTS
@@ -314,16 +316,12 @@ impl<'a> Sweeper<'a> {
                 ..attempt
             });
         }
-        let outcome = match outcome {
-            SettleOutcome::Moved => SettleOutcome::Failed(libc::EIO),
-            other => other,
-        };
         fs.settling.end(ino, request.map(|_| outcome));
         None
     }
 
-    /// Counts what became of a file, and postpones it where it was not done.
-    fn judge(&mut self, ino: u64, result: Result<Settled, Error>) -> SettleOutcome {
+    /// Counts the result for a file, and postpones it if it was not done.
+    fn judge(&mut self, ino: Ino, result: Result<Settled, Error>) -> SettleOutcome {
         let fs = self.fs;
         let counters = &fs.counters.settle;
         match result {
@@ -339,7 +337,7 @@ impl<'a> Sweeper<'a> {
                     counters.failed.one();
                     self.failed.insert(ino, Instant::now());
                     return if done.stopped && !fs.settling.is_stopped() {
-                        SettleOutcome::Failed(libc::ENOSPC)
+                        SettleOutcome::NoSpace
                     } else {
                         SettleOutcome::Busy
                     };
@@ -356,9 +354,8 @@ impl<'a> Sweeper<'a> {
                 }
                 SettleOutcome::Done
             }
-            Err(e) if (e.is_missing() || e.is_pack_gone()) && self.is_deleted(ino) => {
-                SettleOutcome::Done
-            }
+            Err(e) if e.is_missing() => SettleOutcome::Done,
+            Err(e) if e.is_pack_gone() && self.is_deleted(ino) => SettleOutcome::Done,
             Err(e) => {
                 if let Error::Store(e) = &e {
                     fs.store.note_damage(e);
@@ -366,7 +363,7 @@ impl<'a> Sweeper<'a> {
                 let retry = RETRY.as_secs() / 60;
                 let path = fs.path(ino);
                 let known = matches!(&e, Error::Store(e) if e.is_known());
-                // A pack that the collector took away is nothing to worry about.
+                // gc has deleted a pack meanwhile: no reason to worry.
                 if known || e.is_pack_gone() {
                     tracing::info!(
                         inode = ino,
@@ -383,7 +380,7 @@ impl<'a> Sweeper<'a> {
                 self.failed.insert(ino, Instant::now());
                 match e {
                     Error::BeingWritten => SettleOutcome::Busy,
-                    e if e.is_missing() || e.is_pack_gone() => SettleOutcome::Moved,
+                    e if e.is_pack_gone() => SettleOutcome::Moved,
                     e => SettleOutcome::Failed(e.errno()),
                 }
             }
@@ -391,14 +388,14 @@ impl<'a> Sweeper<'a> {
     }
 
     /// Whether a file has lost its last name, and not only a pack.
-    fn is_deleted(&self, ino: u64) -> bool {
+    fn is_deleted(&self, ino: Ino) -> bool {
         match self.fs.inode(ino) {
             Ok(inode) => inode.nlink == 0,
             Err(e) => e.is_missing(),
         }
     }
 
-    fn is_quiet(&self, ino: u64) -> bool {
+    fn is_quiet(&self, ino: Ino) -> bool {
         let fs = self.fs;
         let Ok(inode) = fs.inode(ino) else {
             return false;

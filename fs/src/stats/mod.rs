@@ -1,4 +1,4 @@
-//! What a mount counts, and how it shows it.
+//! The statistics of a mount, and their forms.
 
 mod prometheus;
 mod snapshot;

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use shale_backing::Space;
-use shale_index::ROOT;
+use shale_index::{Ino, ROOT};
 use shale_store::{Gauges, GcState, Presence, StoreLocation, Usage};
 
 use crate::counters::{BUCKETS, Counters, Op};
@@ -40,7 +40,7 @@ stats! {
         /// Bytes that programs wrote.
         written: u64 = now.counters.written.get() => Counter "shale_written_bytes_total";
         /// Operations. The attribute leaves out those that never happened.
-        operations: Vec<Operation> = operations(now.counters);
+        operations: Vec<OperationStats> = operations(now.counters);
         /// Operations that failed, by errno. The attribute leaves out those that never happened.
         errors: Vec<Count> = now.counters.errors().map(count).collect();
         /// Operations that were refused in normal use, such as a look-up of a missing name, by
@@ -243,7 +243,7 @@ pub struct Count {
 /// One kind of operation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Operation {
+pub struct OperationStats {
     /// Its name.
     pub name: String,
     /// How often it happened.
@@ -294,7 +294,7 @@ pub struct Traffic {
 }
 
 impl MountStats {
-    /// Upper bounds of [`Operation::buckets`], in seconds.
+    /// Upper bounds of [`OperationStats::buckets`], in seconds.
     pub fn bounds() -> impl Iterator<Item = f64> {
         BUCKETS.iter().map(|&micros| micros as f64 / 1e6)
     }
@@ -305,11 +305,11 @@ fn count((name, count): (&str, u64)) -> Count {
     Count { name, count }
 }
 
-fn operations(counters: &Counters) -> Vec<Operation> {
+fn operations(counters: &Counters) -> Vec<OperationStats> {
     let operation = |&op: &Op| {
         let times = counters.times(op);
         let buckets: Vec<u64> = times.buckets.iter().map(|bucket| bucket.get()).collect();
-        Operation {
+        OperationStats {
             name: op.name().to_owned(),
             count: buckets.iter().sum(),
             seconds: seconds(times.nanos.get()),
@@ -340,20 +340,20 @@ fn shorten(path: String) -> String {
 
 impl Fs {
     /// The statistics of this moment as JSON, with names of files.
-    pub(crate) fn live(&self) -> Result<Vec<u8>, Error> {
-        let mut live = self.snapshot()?;
+    pub(crate) fn snapshot_with_names(&self) -> Result<Vec<u8>, Error> {
+        let mut stats = self.snapshot()?;
         // Read together, so that the files add up to the totals.
         let busiest = self.store.busiest(FOLLOWED);
-        live.read = self.counters.read.get();
-        live.written = self.counters.written.get();
-        live.uptime = self.counters.uptime().as_secs_f64();
-        live.operations.retain(|operation| operation.count > 0);
-        live.errors.retain(|error| error.count > 0);
-        live.refusals.retain(|refusal| refusal.count > 0);
+        stats.read = self.counters.read.get();
+        stats.written = self.counters.written.get();
+        stats.uptime = self.counters.uptime().as_secs_f64();
+        stats.operations.retain(|operation| operation.count > 0);
+        stats.errors.retain(|error| error.count > 0);
+        stats.refusals.retain(|refusal| refusal.count > 0);
         let (current, _) = self.settling.now();
-        live.settle.current = current.map(|ino| self.path_of(ino));
+        stats.settle.current = current.map(|ino| self.path_of(ino));
         for slow in self.counters.slowest.list().into_iter().take(LISTED) {
-            live.slowest.push(SlowOperation {
+            stats.slowest.push(SlowOperation {
                 operation: slow.op.name().to_owned(),
                 seconds: slow.time.as_secs_f64(),
                 ago: slow.begun.elapsed().as_secs_f64(),
@@ -369,20 +369,20 @@ impl Fs {
             };
             if number < LISTED {
                 let path = self.path_of(busy.ino);
-                live.busiest.push(BusyFile { path, traffic });
+                stats.busiest.push(BusyFile { path, traffic });
             }
-            live.traffic.push(traffic);
+            stats.traffic.push(traffic);
         }
-        Ok(serde_json::to_vec(&live).unwrap_or_default())
+        Ok(serde_json::to_vec(&stats).unwrap_or_default())
     }
 
     /// The path of an inode, short enough for a line.
-    fn path_of(&self, ino: u64) -> String {
+    fn path_of(&self, ino: Ino) -> String {
         shorten(self.path_below(ino))
     }
 
     /// The path of an inode below the root of the mount.
-    pub(crate) fn path_below(&self, ino: u64) -> String {
+    pub(crate) fn path_below(&self, ino: Ino) -> String {
         let path = self.store.path_of(ino);
         match path.strip_prefix('/') {
             Some(below) if !below.is_empty() => below.to_owned(),
@@ -426,8 +426,8 @@ mod tests {
             assert!(snapshot.errors.contains(&count((name, 0))), "{name}");
         }
         assert!(snapshot.refusals.contains(&count(("ENOENT", 0))));
-        let live: MountStats = serde_json::from_slice(&fs.live().unwrap()).unwrap();
-        assert!(live.operations.is_empty() && live.errors.is_empty());
-        assert!(live.refusals.is_empty());
+        let stats: MountStats = serde_json::from_slice(&fs.snapshot_with_names().unwrap()).unwrap();
+        assert!(stats.operations.is_empty() && stats.errors.is_empty());
+        assert!(stats.refusals.is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! The macro behind the one list of statistics, and what it makes of a row.
+//! The macro behind the one list of statistics, and the rows that it generates.
 //!
 //! A row of [`stats!`] names a number once: the field of the report, the sentence that documents it
 //! in code and in the metric's `HELP`, where its value comes from, and the metric, if there is one.
@@ -13,7 +13,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// As the text format of Prometheus has it.
+    /// The name in the text format of Prometheus.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Counter => "counter",

@@ -1,4 +1,4 @@
-//! The bytes of a commit: what it did, key by key.
+//! The bytes of a commit: its changes, key by key.
 //!
 //! ```text
 //! body of a commit                          one change

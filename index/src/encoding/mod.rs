@@ -1,8 +1,9 @@
-//! Binary encoding: LEB128 varints and byte strings, and commits made of them.
+//! Binary encoding: LEB128 varints and byte strings, and commits and counters made of them.
 //!
 //! Readers take arbitrary bytes and return `None` instead of panicking.
 
 mod commit;
+mod counter;
 
 pub use commit::{decode_commit, encode_commit};
 

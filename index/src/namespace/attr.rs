@@ -5,7 +5,7 @@ use crate::Error;
 use crate::kv::Compare;
 use crate::schema::{Ino, Inode, S_IFMT, Time, keys};
 
-/// A change of attributes; `None` leaves one as it is.
+/// A change of attributes; `None` keeps the old value.
 #[derive(Clone, Debug, Default)]
 pub struct AttrChange {
     /// Permissions (type bits are ignored).
@@ -27,7 +27,7 @@ pub struct AttrChange {
 /// Name and value of an extended attribute.
 pub type Xattr = (Vec<u8>, Vec<u8>);
 
-/// What setting an extended attribute requires.
+/// The condition for setting an extended attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XattrMode {
     /// Nothing.
@@ -48,8 +48,11 @@ impl Namespace {
     /// # Errors
     /// [`Error::NotFound`], or when the engine fails.
     pub fn set_attr(&self, ino: Ino, attr: &AttrChange) -> Result<Inode, Error> {
-        self.transact(|transaction| {
+        let changed = self.transact(|transaction| {
             let mut inode = transaction.inode(ino)?;
+            if attr.mtime.is_some() {
+                inode.since = self.since(&inode)?;
+            }
             if let Some(mode) = attr.mode {
                 inode.mode = inode.mode & S_IFMT | mode & !S_IFMT;
             }
@@ -67,7 +70,25 @@ impl Namespace {
             }
             transaction.put_inode(inode.clone());
             Ok(inode)
-        })
+        })?;
+        if self.shared {
+            return self.inode(ino);
+        }
+        self.with_totals(changed)
+    }
+
+    /// Up to where times that are set now replace those that are noted elsewhere.
+    fn since(&self, inode: &Inode) -> Result<u64, Error> {
+        if inode.is_dir() {
+            let latest = self.totals(inode.ino)?.latest;
+            return Ok(latest.max(inode.since as i64).max(0) as u64);
+        }
+        if self.shared {
+            let records = self.contents(inode.ino)?.records;
+            let newest = records.last().map_or(0, |record| record.version);
+            return Ok(newest.max(inode.since));
+        }
+        Ok(0)
     }
 
     /// An extended attribute.

@@ -7,7 +7,7 @@ use crate::schema::{Delta, Ino, Inode, MapRoot, Phase, S_IFDIR, S_IFMT, Time, ke
 /// Most names an inode can have.
 const LINK_MAX: u32 = 0x7fff_ffff;
 
-/// What a new inode is to be.
+/// The attributes of a new inode.
 #[derive(Clone, Debug)]
 pub struct NewNode {
     /// Type and permissions.
@@ -22,7 +22,7 @@ pub struct NewNode {
     pub target: Vec<u8>,
     /// Chunk size of a regular file as a power of two.
     pub chunk_shift: u8,
-    /// Extended attributes it begins with.
+    /// Its first extended attributes.
     pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
@@ -36,7 +36,7 @@ impl Namespace {
         self.create_with(parent, name, |_| node.clone())
     }
 
-    /// As [`Namespace::create`], with what the caller makes of the directory's inode.
+    /// Like [`Namespace::create`]; the caller derives the new inode from the directory's inode.
     ///
     /// # Errors
     /// As [`Namespace::create`].
@@ -48,8 +48,7 @@ impl Namespace {
     ) -> Result<Inode, Error> {
         check_name(name)?;
         self.transact(|transaction| {
-            let mut dir = transaction.dir(parent)?;
-            let node = node(&dir);
+            let node = node(&transaction.dir(parent)?);
             if transaction.dentry(parent, name)?.is_some() {
                 return Err(Error::Exists);
             }
@@ -73,17 +72,13 @@ impl Namespace {
                 phase: Phase::New,
                 target: node.target,
                 map: MapRoot::Inline(Vec::new()),
+                since: 0,
             };
             for (name, value) in node.xattrs {
                 transaction.txn().put(keys::xattr(inode.ino, &name), value);
             }
             transaction.put_dentry(parent, name, &inode);
-            if is_dir {
-                dir.nlink += 1;
-            }
-            dir.mtime = now;
-            dir.ctime = now;
-            transaction.put_inode(dir);
+            transaction.touch(parent, i64::from(is_dir), now);
             transaction.account(parent, &presence(&inode))?;
             transaction.put_inode(inode.clone());
             Ok(inode)
@@ -98,7 +93,7 @@ impl Namespace {
     pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Inode, Error> {
         check_name(name)?;
         self.transact(|transaction| {
-            let mut dir = transaction.dir(parent)?;
+            transaction.dir(parent)?;
             let mut inode = transaction.inode(ino)?;
             if inode.is_dir() {
                 return Err(Error::LinkToDirectory);
@@ -115,17 +110,15 @@ impl Namespace {
             let now = Time::now();
             inode.nlink += 1;
             inode.ctime = now;
-            dir.mtime = now;
-            dir.ctime = now;
             transaction.put_dentry(parent, name, &inode);
-            transaction.put_inode(dir);
+            transaction.touch(parent, 0, now);
             transaction.put_inode(inode.clone());
             Ok(inode)
         })
     }
 }
 
-/// What an inode adds to the totals of the directories above it.
+/// The contribution of an inode to the totals of the directories above it.
 pub(super) fn presence(inode: &Inode) -> Delta {
     if inode.is_dir() {
         Delta {

@@ -1,51 +1,65 @@
 //! Names, inodes and data commits: every operation is one transaction of the key-value engine.
 //!
-//! One lock per process makes transactions of this process follow each other, so that they do
-//! not conflict among themselves; the compares they carry protect them from other processes.
+//! Transactions run side by side. Each compares at its commit what it has read, and runs again
+//! when another one came first. In an index that one process has for itself, the totals of all
+//! directories above a change are part of its transaction; there a move of a directory waits for
+//! the others and keeps them waiting, so that each change is counted along the current path.
 
 mod attr;
+mod contents;
 mod create;
 mod data;
+mod memory;
+mod numbers;
+mod open;
+mod orphans;
 mod packs;
 mod path;
 mod readdir;
 mod remove;
 mod rename;
+mod rollup;
 mod transaction;
+mod upgrade;
 
 pub use attr::{AttrChange, Xattr, XattrMode};
+pub use contents::{Contents, Record};
 pub use create::NewNode;
-pub use data::{DataCommit, MapChange};
+pub use data::{DataCommit, Fold, MapChange, RecordCommit};
+pub use numbers::BLOCK_BITS as INO_BLOCK_BITS;
+pub use orphans::Orphan;
 pub use readdir::DirEntry;
 pub use remove::Removed;
 pub use rename::{RenameMode, Renamed};
+pub use upgrade::{SEQUENCE, old_sequences, upgraded};
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
-use crate::kv::{Compare, Op, Outcome, Txn};
-use crate::schema::{
-    self, Dentry, Ino, Inode, MapRoot, Rollup, Time, decode_number, encode_number, keys,
-};
+use crate::kv::{Outcome, Want};
+use crate::schema::{Dentry, Ino, Inode, keys};
 use crate::{Error, Kv};
+use memory::Memory;
+use numbers::InoBlock;
 use transaction::Transaction;
 
 /// Inode number of the root directory.
 pub const ROOT: u64 = 1;
 
-/// First inode number that is handed out; the ones below are reserved.
-const FIRST_INO: u64 = 16;
-
-/// Inode numbers taken from the counter at a time.
-const INO_BATCH: u64 = 4096;
-
 /// Longest name of a directory entry.
 pub const NAME_MAX: usize = 255;
 
-/// Retries of a transaction that conflicts with another process.
-const MAX_CONFLICTS: usize = 64;
+/// Retries of a transaction that conflicts with another one.
+const MAX_CONFLICTS: u32 = 256;
+
+/// Conflicts after which a transaction waits before it is tried again, for this long at first.
+const PATIENT_CONFLICTS: u32 = 4;
+const FIRST_PAUSE: Duration = Duration::from_micros(50);
+const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
 /// Parents of directories remembered at most.
 const PARENT_CACHE: usize = 65_536;
@@ -55,22 +69,25 @@ const PARENT_CACHE: usize = 65_536;
 pub struct Namespace {
     kv: Arc<dyn Kv>,
     session: u64,
-    // single-node: this lock orders the transactions of one process only.
-    state: Mutex<State>,
+    session_key: Vec<u8>,
+    /// Other sessions may use the index at the same time.
+    shared: bool,
+    /// The index has the keys of format 2, and is only read.
+    old_format: bool,
+    /// Held to read by transactions, and to write by those that move a directory.
+    moves: RwLock<()>,
+    inos: Mutex<InoBlock>,
+    next_seq: AtomicU64,
+    /// Up to which commit this session has said which orphans it uses.
+    looked: AtomicU64,
+    /// Parents of directories seen recently, to walk up quickly. Right as long as `moves` is held,
+    /// and only used where one process has the index for itself.
+    parents: Mutex<HashMap<u64, u64>>,
+    memory: Memory,
     /// Why nothing may be changed any more.
     fence: OnceLock<String>,
     /// Names that were looked up recently, by inode.
     named: Mutex<HashMap<u64, Vec<u8>>>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    next_ino: u64,
-    ino_limit: u64,
-    next_seq: u64,
-    /// Parent of each directory seen recently, to walk up quickly.
-    // single-node: another node may move a directory; a conflict clears the whole cache.
-    parents: HashMap<u64, u64>,
 }
 
 fn damaged(key: &[u8]) -> Error {
@@ -81,103 +98,16 @@ fn damaged(key: &[u8]) -> Error {
 }
 
 impl Namespace {
-    /// Number of the last session that an engine has seen; 0 for a new one.
-    ///
-    /// # Errors
-    /// When the engine fails.
-    pub fn last_session(kv: &dyn Kv) -> Result<u64, Error> {
-        let counter = keys::counter("session");
-        match kv.get(&counter)? {
-            Some(found) => decode_number(&found.value).ok_or_else(|| damaged(&counter)),
-            None => Ok(0),
-        }
-    }
-
-    /// Opens the namespace in an engine and begins a session. An empty engine gets a root
-    /// directory that belongs to `owner`.
-    ///
-    /// # Errors
-    /// When the engine fails.
-    pub fn open(kv: Arc<dyn Kv>, min_session: u64, owner: (u32, u32)) -> Result<Self, Error> {
-        let counter = keys::counter("session");
-        let session = loop {
-            let mut txn = Txn::new();
-            let current = kv.get(&counter)?;
-            let last = match &current {
-                Some(found) => {
-                    txn.compare(Compare::VersionIs(counter.clone(), found.version));
-                    decode_number(&found.value).ok_or_else(|| damaged(&counter))?
-                }
-                None => {
-                    txn.compare(Compare::Absent(counter.clone()));
-                    0
-                }
-            };
-            let session = (last + 1).max(min_session);
-            txn.put(counter.clone(), encode_number(session));
-            txn.ops.push(Op::Put {
-                key: keys::session(session),
-                value: encode_number(u64::from(std::process::id())),
-                lease: Some(kv.lease()),
-            });
-            if kv.get(&keys::inode(ROOT))?.is_none() {
-                let now = Time::now();
-                let root = Inode {
-                    ino: ROOT,
-                    mode: schema::S_IFDIR | 0o755,
-                    uid: owner.0,
-                    gid: owner.1,
-                    rdev: 0,
-                    nlink: 2,
-                    size: 0,
-                    stored: 0,
-                    atime: now,
-                    mtime: now,
-                    ctime: now,
-                    btime: now,
-                    parent: ROOT,
-                    chunk_shift: 20,
-                    phase: schema::Phase::New,
-                    target: Vec::new(),
-                    map: MapRoot::Inline(Vec::new()),
-                };
-                txn.compare(Compare::Absent(keys::inode(ROOT)));
-                txn.put(keys::inode(ROOT), root.encode());
-            }
-            match kv.commit(&txn)? {
-                Outcome::Committed(version) => {
-                    kv.sync(version)?;
-                    break session;
-                }
-                Outcome::Conflict | Outcome::Unknown => {}
-            }
-        };
-        Ok(Self {
-            kv,
-            session,
-            state: Mutex::new(State::default()),
-            fence: OnceLock::new(),
-            named: Mutex::default(),
-        })
-    }
-
-    /// The namespace in an engine that is only read. No session begins, and every change fails
-    /// where the engine refuses it.
-    #[must_use]
-    pub fn read_only(kv: Arc<dyn Kv>) -> Self {
-        Self {
-            kv,
-            session: 0,
-            state: Mutex::new(State::default()),
-            fence: OnceLock::new(),
-            named: Mutex::default(),
-        }
-    }
-
     /// The engine.
     #[must_use]
     pub fn kv(&self) -> &Arc<dyn Kv> {
         &self.kv
+    }
+
+    /// Whether other sessions may change the index at the same time.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.shared
     }
 
     /// Refuses every change from now on; what there is can be read.
@@ -191,16 +121,20 @@ impl Namespace {
         self.session
     }
 
-    /// An inode by number.
+    /// An inode by number, as of its last commit.
     ///
     /// # Errors
     /// [`Error::NotFound`] when there is none, or when the engine fails.
     pub fn inode(&self, ino: Ino) -> Result<Inode, Error> {
-        let key = keys::inode(ino);
-        match self.kv.get(&key)? {
-            Some(found) => Inode::decode(ino, &found.value).ok_or_else(|| damaged(&key)),
-            None => Err(Error::NotFound),
+        if self.shared {
+            return Ok(self.contents(ino)?.current());
         }
+        let key = keys::inode(ino);
+        let Some(found) = self.kv.get(&key)? else {
+            return Err(Error::NotFound);
+        };
+        let inode = Inode::decode(ino, &found.value).ok_or_else(|| damaged(&key))?;
+        self.with_totals(inode)
     }
 
     /// What a name in a directory stands for.
@@ -211,6 +145,9 @@ impl Namespace {
         if name.len() > NAME_MAX {
             return Err(Error::NameTooLong);
         }
+        if self.shared {
+            return self.lookup_shared(parent, name);
+        }
         let key = keys::dentry(parent, name);
         let Some(found) = self.kv.get(&key)? else {
             return Err(Error::NotFound);
@@ -219,29 +156,65 @@ impl Namespace {
         self.inode(dentry.ino)
     }
 
-    /// Totals below a directory.
-    ///
-    /// # Errors
-    /// When the engine fails.
-    pub fn rollup(&self, dir: Ino) -> Result<Rollup, Error> {
-        let key = keys::rollup(dir);
-        match self.kv.get(&key)? {
-            Some(found) => Rollup::decode(&found.value).ok_or_else(|| damaged(&key)),
-            None => Ok(Rollup::default()),
+    /// The name and the inode that it stood for the last time, in one snapshot.
+    fn lookup_shared(&self, parent: Ino, name: &[u8]) -> Result<Inode, Error> {
+        let key = keys::dentry(parent, name);
+        let mut guess = self.memory.name(parent, name).flatten().map(|(d, _)| d.ino);
+        loop {
+            let mut wants = vec![Want::Key(key.clone()), Want::Key(keys::inode(parent))];
+            if let Some(ino) = guess {
+                wants.push(contents::want(ino));
+            }
+            let mut snapshot = self.kv.get_many(&wants)?;
+            let of_guess = guess.and_then(|_| snapshot.found.pop());
+            self.note_dir(parent, snapshot.found.pop())?;
+            let Some((_, found)) = snapshot.found.pop().and_then(|mut pairs| pairs.pop()) else {
+                self.memory.note_name(parent, name, None);
+                return Err(Error::NotFound);
+            };
+            let dentry = Dentry::decode(&found.value).ok_or_else(|| damaged(&key))?;
+            let known = Some((dentry, found.version));
+            self.memory.note_name(parent, name, known);
+            if guess == Some(dentry.ino)
+                && let Some(pairs) = of_guess
+            {
+                let contents = Contents::parse(dentry.ino, snapshot.version, pairs)?;
+                self.memory
+                    .note_inode(&contents.inode, contents.inode_version);
+                return Ok(contents.current());
+            }
+            guess = Some(dentry.ino);
         }
     }
 
-    /// Inodes without a name that wait to be freed.
-    ///
-    /// # Errors
-    /// When the engine fails.
-    pub fn orphans(&self) -> Result<Vec<u64>, Error> {
-        let (start, end) = keys::orphans();
-        let found = self.kv.range(&start, &end, usize::MAX)?;
-        Ok(found
-            .iter()
-            .filter_map(|(key, _)| keys::orphan_of(key))
-            .collect())
+    fn note_dir(&self, dir: Ino, found: Option<crate::kv::Found>) -> Result<(), Error> {
+        if let Some((key, found)) = found.and_then(|mut pairs| pairs.pop()) {
+            let inode = Inode::decode(dir, &found.value).ok_or_else(|| damaged(&key))?;
+            self.memory.note_inode(&inode, found.version);
+        }
+        Ok(())
+    }
+
+    /// The directory above a directory.
+    fn parent_of(&self, dir: Ino) -> Result<u64, Error> {
+        if !self.shared
+            && let Some(&parent) = self.parents.lock().get(&dir)
+        {
+            return Ok(parent);
+        }
+        let key = keys::inode(dir);
+        let Some(found) = self.kv.get(&key)? else {
+            return Err(Error::NotFound);
+        };
+        let inode = Inode::decode(dir, &found.value).ok_or_else(|| damaged(&key))?;
+        if !self.shared {
+            let mut parents = self.parents.lock();
+            if parents.len() >= PARENT_CACHE {
+                parents.clear();
+            }
+            parents.insert(dir, inode.parent);
+        }
+        Ok(inode.parent)
     }
 
     /// Up to `limit` files that wait to be settled, from an inode number on.
@@ -270,38 +243,54 @@ impl Namespace {
             .collect())
     }
 
-    /// Takes back what says that this session is alive. Nothing may be changed afterwards.
-    ///
-    /// # Errors
-    /// When the engine fails.
-    pub fn end_session(&self) -> Result<(), Error> {
-        self.transact(|transaction| {
-            transaction.txn().delete(keys::session(self.session()));
-            Ok(())
-        })
-    }
-
-    /// Runs `body` as one transaction; again from the start when it conflicts with another process.
+    /// Runs `body` as one transaction; again from the start when it conflicts with another one.
     fn transact<T>(
         &self,
+        body: impl FnMut(&mut Transaction<'_>) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.transact_as(false, body)
+    }
+
+    /// The same; an `exclusive` one has no other transaction of this process beside it.
+    fn transact_as<T>(
+        &self,
+        exclusive: bool,
         mut body: impl FnMut(&mut Transaction<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        if let Some(why) = self.fence.get() {
-            return Err(Error::Fenced(why.clone()));
-        }
-        let mut state = self.state.lock();
-        for _ in 0..MAX_CONFLICTS {
-            let mut transaction = Transaction::new(self, &mut state);
-            let result = body(&mut transaction)?;
-            match transaction.commit()? {
-                Outcome::Committed(_) => return Ok(result),
-                Outcome::Conflict => state.parents.clear(),
-                Outcome::Unknown => break,
+        let mut trusting = self.shared;
+        let mut pause = FIRST_PAUSE;
+        for conflicts in 0..MAX_CONFLICTS {
+            if let Some(why) = self.fence.get() {
+                return Err(Error::Fenced(why.clone()));
+            }
+            let shared_guard = (!exclusive).then(|| self.moves.read());
+            let exclusive_guard = exclusive.then(|| self.moves.write());
+            let mut transaction = Transaction::new(self, trusting, exclusive);
+            match body(&mut transaction) {
+                Ok(result) => {
+                    if let Outcome::Committed(_) = transaction.commit()? {
+                        return Ok(result);
+                    }
+                }
+                // What it decided by may be outdated.
+                Err(_) if trusting => {}
+                Err(error) => return Err(error),
+            }
+            trusting = false;
+            drop((shared_guard, exclusive_guard));
+            if conflicts >= PATIENT_CONFLICTS {
+                // Different for each thread, so that they do not meet again.
+                let salt = std::ptr::from_ref(&conflicts) as usize as u64 >> 4;
+                let share = 50 + (salt.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 57) % 50;
+                std::thread::sleep(pause * share as u32 / 100);
+                pause = (pause * 2).min(LONGEST_PAUSE);
             }
         }
         Err(Error::Conflict)
     }
 }
 
+#[cfg(test)]
+mod requests;
 #[cfg(test)]
 mod tests;

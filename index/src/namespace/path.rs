@@ -3,7 +3,7 @@
 use super::{Namespace, ROOT};
 use crate::schema::Ino;
 
-/// Entries of a directory that are read at a time to find a name, and at most.
+/// Entries of a directory that are read at a time to find a name, and the maximum.
 const PAGE: usize = 4096;
 const PAGES: usize = 256;
 /// Names that are remembered.
@@ -12,9 +12,9 @@ const NAMED: usize = 256;
 const DEPTH: usize = 1024;
 
 impl Namespace {
-    /// The path of an inode from the root, as far as it has names that can be found with bounded
-    /// effort; a part that has none is shown by its number. It fits into a line: control
-    /// characters are escaped.
+    /// The path of an inode from the root, as far as its names can be found with bounded effort; a
+    /// part without a name is shown by its number. It fits into a line: control characters are
+    /// escaped.
     #[must_use]
     pub fn path(&self, ino: Ino) -> String {
         let mut names = Vec::new();
@@ -39,8 +39,8 @@ impl Namespace {
         }
     }
 
-    /// The parent and the name of an inode. Those found before are tried first: a program that
-    /// meets an error is likely to meet it again, and a directory may be large.
+    /// The parent and the name of an inode. Tries the remembered ones first: a program that gets an
+    /// error is likely to get it again, and a directory may be large.
     fn name_of(&self, ino: Ino) -> Option<(u64, String)> {
         let parent = self.inode(ino).ok()?.parent;
         let known = self.named.lock().get(&ino).cloned();

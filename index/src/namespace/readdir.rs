@@ -1,11 +1,12 @@
-//! Directories in an order that insertions and deletions do not disturb.
+//! Directory listings in an order that insertions and deletions do not disturb.
 //!
-//! Entries are ordered by the hash of their name. A cookie is the hash and the number of entries
-//! of that hash already seen, so it stays valid whatever is added or removed.
+//! Entries are ordered by the hash of their name. A cookie is the hash and the number of entries of
+//! that hash already seen, so it stays valid whatever is added or removed.
 
-use super::{Namespace, damaged};
+use super::{Contents, Namespace, contents, damaged};
 use crate::Error;
-use crate::schema::{Dentry, Ino, keys};
+use crate::kv::{Found, Want};
+use crate::schema::{Dentry, Ino, Inode, S_IFDIR, keys};
 
 /// Bits of a cookie that count entries with the same hash.
 const TIE_BITS: u32 = 7;
@@ -16,15 +17,52 @@ const TIE_MASK: u64 = (1 << TIE_BITS) - 1;
 pub struct DirEntry {
     /// The name.
     pub name: Vec<u8>,
-    /// What it stands for.
+    /// Its inode.
     pub ino: Ino,
     /// File type bits.
     pub kind: u32,
-    /// Where to go on after this entry.
+    /// Where to continue after this entry.
     pub cookie: u64,
 }
 
 impl Namespace {
+    /// The inodes of listed entries, all as of one commit; `None` for those that are gone.
+    ///
+    /// # Errors
+    /// When the engine fails.
+    pub fn inodes(&self, entries: &[DirEntry]) -> Result<Vec<Option<Inode>>, Error> {
+        if self.old_format {
+            let inode = |entry: &DirEntry| match self.inode(entry.ino) {
+                Ok(inode) => Ok(Some(inode)),
+                Err(Error::NotFound) => Ok(None),
+                Err(error) => Err(error),
+            };
+            return entries.iter().map(inode).collect();
+        }
+        let wants: Vec<Want> = entries
+            .iter()
+            .map(|entry| {
+                // A directory has its totals beside it; a file of its own index nothing.
+                if self.shared || entry.kind == S_IFDIR {
+                    contents::want(entry.ino)
+                } else {
+                    Want::Key(keys::inode(entry.ino))
+                }
+            })
+            .collect();
+        let snapshot = self.kv().get_many(&wants)?;
+        let inode = |(entry, found): (&DirEntry, Found)| match Contents::parse(
+            entry.ino,
+            snapshot.version,
+            found,
+        ) {
+            Ok(contents) => Ok(Some(contents.current())),
+            Err(Error::NotFound) => Ok(None),
+            Err(error) => Err(error),
+        };
+        entries.iter().zip(snapshot.found).map(inode).collect()
+    }
+
     /// At most `limit` entries after a cookie; 0 begins. Cookies are never below 128.
     ///
     /// # Errors

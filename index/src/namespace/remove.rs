@@ -1,15 +1,12 @@
 //! Removing names, and inodes with their last name.
 
-use std::collections::BTreeMap;
-
 use super::create::presence;
 use super::transaction::Transaction;
 use super::{Namespace, ROOT};
 use crate::Error;
-use crate::extent::PackId;
-use crate::schema::{Ino, Inode, Time, keys};
+use crate::schema::{Ino, Inode, Time};
 
-/// What lost its name.
+/// An inode that lost a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Removed {
     /// The inode.
@@ -25,7 +22,7 @@ impl Namespace {
     /// [`Error::NotFound`], [`Error::IsDirectory`], or when the engine fails.
     pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<Removed, Error> {
         self.transact(|transaction| {
-            let mut dir = transaction.dir(parent)?;
+            transaction.dir(parent)?;
             let Some(dentry) = transaction.dentry(parent, name)? else {
                 return Err(Error::NotFound);
             };
@@ -35,9 +32,7 @@ impl Namespace {
             }
             let now = Time::now();
             transaction.delete_dentry(parent, name);
-            dir.mtime = now;
-            dir.ctime = now;
-            transaction.put_inode(dir);
+            transaction.touch(parent, 0, now);
             transaction.drop_link(inode, parent, now)
         })
     }
@@ -48,50 +43,21 @@ impl Namespace {
     /// [`Error::NotFound`], [`Error::NotDirectory`], [`Error::NotEmpty`], or when the engine fails.
     pub fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<Removed, Error> {
         self.transact(|transaction| {
-            let mut dir = transaction.dir(parent)?;
+            transaction.dir(parent)?;
             let Some(dentry) = transaction.dentry(parent, name)? else {
                 return Err(Error::NotFound);
             };
             let victim = transaction.dir(dentry.ino)?;
             let now = Time::now();
             transaction.delete_dentry(parent, name);
-            dir.nlink -= 1;
-            dir.mtime = now;
-            dir.ctime = now;
-            transaction.put_inode(dir);
+            transaction.touch(parent, -1, now);
             transaction.drop_dir(victim, now)
-        })
-    }
-
-    /// Frees an orphan: its inode, attributes, commit records, and its bytes in packs.
-    ///
-    /// # Errors
-    /// When the engine fails.
-    pub fn purge(&self, ino: Ino, freed: &BTreeMap<PackId, i64>) -> Result<(), Error> {
-        self.transact(|transaction| {
-            let inode = transaction.inode(ino)?;
-            if inode.nlink > 0 {
-                return Err(Error::StillNamed);
-            }
-            transaction.delete_inode(ino);
-            let txn = transaction.txn();
-            txn.delete(keys::orphan(ino));
-            txn.delete(keys::stored(ino));
-            txn.delete(keys::incompressible(ino));
-            let (start, end) = keys::xattrs(ino);
-            txn.delete_range(start, end);
-            let (start, end) = keys::commits(ino);
-            txn.delete_range(start, end);
-            for (&pack, &bytes) in freed {
-                transaction.use_pack(pack, -bytes);
-            }
-            Ok(())
         })
     }
 }
 
 impl Transaction<'_> {
-    /// Takes one name in `dir` from something that is not a directory.
+    /// Removes one name in `dir` of an inode that is not a directory.
     pub(super) fn drop_link(
         &mut self,
         mut inode: Inode,
@@ -104,9 +70,9 @@ impl Transaction<'_> {
         let orphaned = inode.nlink == 0;
         if orphaned {
             self.account(inode.parent, &counted.negated())?;
-            self.txn().put(keys::orphan(inode.ino), Vec::new());
+            self.put_orphan(inode.ino);
         } else if inode.parent == dir && dir != ROOT {
-            // Where its other names are is not recorded, so it counts at the top from now on.
+            // The places of its other names are not recorded, so it counts at the top from now on.
             self.account(dir, &counted.negated())?;
             self.account(ROOT, &counted)?;
             inode.parent = ROOT;
@@ -116,14 +82,14 @@ impl Transaction<'_> {
         Ok(Removed { ino, orphaned })
     }
 
-    /// Takes the name from an empty directory. The caller corrects its parent's link count.
+    /// Takes the name from an empty directory. The caller corrects what its parent counts.
     pub(super) fn drop_dir(&mut self, mut victim: Inode, now: Time) -> Result<Removed, Error> {
         self.require_empty(victim.ino)?;
         self.account(victim.parent, &presence(&victim).negated())?;
-        self.forget_parent(victim.ino);
+        self.pass_rest_on(&victim)?;
         victim.nlink = 0;
         victim.ctime = now;
-        self.txn().put(keys::orphan(victim.ino), Vec::new());
+        self.put_orphan(victim.ino);
         let ino = victim.ino;
         self.put_inode(victim);
         Ok(Removed {

@@ -1,12 +1,14 @@
 //! Moving names.
 
+use std::cell::Cell;
+
 use super::create::{check_name, presence};
 use super::transaction::Transaction;
 use super::{Namespace, ROOT, Removed};
 use crate::Error;
-use crate::schema::{Delta, Ino, Inode, Time};
+use crate::schema::{Ino, Inode, Time};
 
-/// What a rename does when the new name exists.
+/// The behaviour of a rename when the new name exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RenameMode {
     /// Replaces it.
@@ -17,14 +19,14 @@ pub enum RenameMode {
     Exchange,
 }
 
-/// What a rename did.
+/// The result of a rename.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Renamed {
-    /// What has the new name now.
+    /// The inode that has the new name now.
     pub moved: Inode,
-    /// What has the old name now, after an exchange.
+    /// The inode that has the old name now, after an exchange.
     pub exchanged: Option<Inode>,
-    /// What had the new name before and lost it.
+    /// The inode that had the new name before and lost it.
     pub replaced: Option<Removed>,
 }
 
@@ -42,7 +44,10 @@ impl Namespace {
         mode: RenameMode,
     ) -> Result<Renamed, Error> {
         check_name(new_name)?;
-        self.transact(|transaction| {
+        // Whether it moves a directory is known for sure only inside.
+        let moves = Cell::new(false);
+        let body = |transaction: &mut Transaction<'_>| {
+            moves.set(false);
             transaction.dir(parent)?;
             transaction.dir(new_parent)?;
             let Some(from) = transaction.dentry(parent, name)? else {
@@ -67,13 +72,16 @@ impl Namespace {
                     if target.is_dir() {
                         transaction.require_outside(parent, target.ino)?;
                     }
+                    let dirs = source.is_dir() || target.is_dir();
+                    moves.set(dirs && parent != new_parent);
+                    transaction.begin_move(moves.get())?;
                     transaction.put_dentry(parent, name, &target);
                     transaction.put_dentry(new_parent, new_name, &source);
                     let moved = transaction.relocate(source, parent, new_parent, now)?;
                     let target = transaction.inode(to.ino)?;
                     let exchanged = transaction.relocate(target, new_parent, parent, now)?;
-                    transaction.touch(parent, now)?;
-                    transaction.touch(new_parent, now)?;
+                    transaction.touch(parent, 0, now);
+                    transaction.touch(new_parent, 0, now);
                     Ok(Renamed {
                         moved,
                         exchanged: Some(exchanged),
@@ -81,6 +89,8 @@ impl Namespace {
                     })
                 }
                 (to, _) => {
+                    moves.set(source.is_dir() && parent != new_parent);
+                    transaction.begin_move(moves.get())?;
                     let replaced = match to {
                         Some(to) => Some(transaction.replace(to.ino, &source, new_parent, now)?),
                         None => None,
@@ -88,8 +98,8 @@ impl Namespace {
                     transaction.delete_dentry(parent, name);
                     transaction.put_dentry(new_parent, new_name, &source);
                     let moved = transaction.relocate(source, parent, new_parent, now)?;
-                    transaction.touch(parent, now)?;
-                    transaction.touch(new_parent, now)?;
+                    transaction.touch(parent, 0, now);
+                    transaction.touch(new_parent, 0, now);
                     Ok(Renamed {
                         moved,
                         exchanged: None,
@@ -97,7 +107,15 @@ impl Namespace {
                     })
                 }
             }
-        })
+        };
+        match self.transact(body) {
+            Err(Error::Conflict) if moves.get() => {
+                let renamed = self.transact_as(true, body);
+                self.parents.lock().clear();
+                renamed
+            }
+            renamed => renamed,
+        }
     }
 }
 
@@ -118,15 +136,19 @@ impl Transaction<'_> {
         }
     }
 
-    fn touch(&mut self, dir: Ino, now: Time) -> Result<(), Error> {
-        let mut dir = self.inode(dir)?;
-        dir.mtime = now;
-        dir.ctime = now;
-        self.put_inode(dir);
+    /// A move of a directory to another one excludes every other, in any session, so that what
+    /// was found out about the directories above stays true. It fails where it is not alone.
+    fn begin_move(&mut self, moves: bool) -> Result<(), Error> {
+        if moves {
+            self.require_exclusive()?;
+            if self.is_shared() {
+                self.exclude_moves()?;
+            }
+        }
         Ok(())
     }
 
-    /// Takes the name `source` is to get from what has it.
+    /// Removes the name that `source` will get from its present inode.
     fn replace(&mut self, ino: Ino, source: &Inode, dir: Ino, now: Time) -> Result<Removed, Error> {
         let target = self.inode(ino)?;
         match (source.is_dir(), target.is_dir()) {
@@ -135,15 +157,13 @@ impl Transaction<'_> {
             (false, false) => self.drop_link(target, dir, now),
             (true, true) => {
                 let removed = self.drop_dir(target, now)?;
-                let mut above = self.inode(dir)?;
-                above.nlink -= 1;
-                self.put_inode(above);
+                self.touch(dir, -1, now);
                 Ok(removed)
             }
         }
     }
 
-    /// Carries an inode, its subtree's totals and a directory's link from one parent to another.
+    /// Moves an inode, its subtree's totals and a directory's link from one parent to another.
     fn relocate(&mut self, inode: Inode, from: Ino, to: Ino, now: Time) -> Result<Inode, Error> {
         // A rename over another name of `inode` may have changed it meanwhile.
         let mut inode = self.inode(inode.ino)?;
@@ -151,15 +171,9 @@ impl Transaction<'_> {
         if from != to && (inode.is_dir() || inode.parent == from) {
             let mut moved = presence(&inode);
             if inode.is_dir() {
-                let below: Delta = self.rollup(inode.ino)?.as_delta();
-                moved = moved.and(&below);
-                let mut above = self.inode(from)?;
-                above.nlink -= 1;
-                self.put_inode(above);
-                let mut above = self.inode(to)?;
-                above.nlink += 1;
-                self.put_inode(above);
-                self.forget_parent(inode.ino);
+                moved = moved.and(&self.passed(inode.ino)?);
+                self.touch(from, -1, now);
+                self.touch(to, 1, now);
             }
             self.account(from, &moved.negated())?;
             self.account(to, &moved)?;

@@ -1,37 +1,39 @@
 //! Keys of the index.
 //!
 //! ```text
-//! c ino:8 session:8 seq:8      commit record
 //! d parent:8 hash:7 name       directory entry
+//! e session:8 seq:8            bytes of packs that were freed, to be subtracted from `p`
 //! h ino:8                      incompressible file: settling it was tried and not worth it
 //! i ino:8                      inode
-//! n name                       counters
+//! i ino:8 session:8 seq:8      commit record of a file
+//! i ino:8 +                    totals of a directory, a counter
+//! n name                       single values
 //! o ino:8                      orphan: no name left, purged when no process has it open
-//! p pack:8 slot:2              live bytes of a pack
+//! p pack:8                     live bytes of a pack, a counter
 //! q pack:8                     pack that is sealed: where its directory begins
-//! r dir:8 slot:2               roll-up of everything below a directory
-//! s session:8                  session, under its lease
+//! s lease:8                    session, under its lease
 //! t ino:8                      stored file: to be settled
+//! u ino:8 session:8            orphan that a session has open, under its lease
+//! v dir:8                      directory whose totals are to be passed on to the one above
 //! x ino:8 name                 extended attribute
+//! z pack:8                     pack that is being deleted
 //! ```
-//! Integers are big-endian, so that ranges follow their order. A `slot` separates writers that
-//! must not share a value; the embedded engine uses slot 0 alone.
+//! Integers are big-endian, so that ranges follow their order. Everything that says what an inode
+//! is lies under one prefix, so that one range shows it as of one commit.
+//!
+//! Format 2 had other keys for some of this, which [`old`] still knows.
 
 use twox_hash::XxHash3_64;
 
 use super::Ino;
 use crate::extent::PackId;
-use crate::kv::prefix_end;
-
-/// The slot that one node uses.
-// single-node: several nodes need a slot each, and readers must add the slots up.
-const SLOT: [u8; 2] = [0, 0];
+use crate::kv::{KeyRange, Lease, prefix_end};
 
 /// Bits of a name hash that take part in a key and in a directory cookie.
 const HASH_BITS: u32 = 56;
 
-/// Half-open range of keys.
-pub(crate) type KeyRange = (Vec<u8>, Vec<u8>);
+/// Ends the key of a directory's totals.
+const TOTALS: u8 = b'+';
 
 fn tagged(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     let mut key = Vec::with_capacity(1 + parts.iter().map(|p| p.len()).sum::<usize>());
@@ -58,6 +60,26 @@ pub fn inode(ino: Ino) -> Vec<u8> {
 pub fn inode_of(key: &[u8]) -> Option<u64> {
     match key {
         [b'i', rest @ ..] => rest.try_into().ok().map(u64::from_be_bytes),
+        _ => None,
+    }
+}
+
+/// Everything that says what an inode is: the inode, its commit records, its totals.
+pub(crate) fn all_of(ino: Ino) -> KeyRange {
+    below(inode(ino))
+}
+
+/// Totals of a directory.
+#[must_use]
+pub fn totals(dir: Ino) -> Vec<u8> {
+    tagged(b'i', &[&dir.to_be_bytes(), &[TOTALS]])
+}
+
+/// The directory in the key of its totals.
+#[must_use]
+pub fn totals_of(key: &[u8]) -> Option<u64> {
+    match key {
+        [b'i', dir @ .., TOTALS] => dir.try_into().ok().map(u64::from_be_bytes),
         _ => None,
     }
 }
@@ -122,29 +144,106 @@ pub(crate) fn xattr_of(key: &[u8]) -> Option<&[u8]> {
     key.get(9..)
 }
 
+/// Which commit record of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RecordId {
+    /// The session that wrote it.
+    pub session: u64,
+    /// Its number in that session.
+    pub seq: u64,
+}
+
 /// A commit record.
 #[must_use]
-pub fn commit(ino: Ino, session: u64, seq: u64) -> Vec<u8> {
+pub fn record(ino: Ino, id: RecordId) -> Vec<u8> {
     tagged(
-        b'c',
+        b'i',
         &[
             &ino.to_be_bytes(),
-            &session.to_be_bytes(),
-            &seq.to_be_bytes(),
+            &id.session.to_be_bytes(),
+            &id.seq.to_be_bytes(),
         ],
     )
 }
 
-/// All commit records of an inode.
-pub(crate) fn commits(ino: Ino) -> KeyRange {
-    below(tagged(b'c', &[&ino.to_be_bytes()]))
+/// All commit records of an inode; nothing else lies between them.
+pub(crate) fn records(ino: Ino) -> KeyRange {
+    let first = RecordId { session: 0, seq: 0 };
+    // The totals lie behind every record of a session below 2^61.
+    (record(ino, first), totals(ino))
 }
 
-/// The inode number in a commit record's key.
+/// The inode number and the rest in a commit record's key.
 #[must_use]
-pub fn commit_of(key: &[u8]) -> Option<u64> {
-    let rest = key.strip_prefix(b"c")?;
-    rest.get(..8)?.try_into().ok().map(u64::from_be_bytes)
+pub fn record_of(key: &[u8]) -> Option<(Ino, RecordId)> {
+    let rest = key.strip_prefix(b"i")?;
+    let number = |at: usize| {
+        let bytes = rest.get(at..at + 8)?.try_into().ok()?;
+        Some(u64::from_be_bytes(bytes))
+    };
+    let id = RecordId {
+        session: number(8)?,
+        seq: number(16)?,
+    };
+    (rest.len() == 24).then_some((number(0)?, id))
+}
+
+/// A list of freed bytes.
+pub(crate) fn freed(session: u64, seq: u64) -> Vec<u8> {
+    tagged(b'e', &[&session.to_be_bytes(), &seq.to_be_bytes()])
+}
+
+/// Whether a key is that of a list of freed bytes.
+#[must_use]
+pub fn is_freed(key: &[u8]) -> bool {
+    key.first() == Some(&b'e')
+}
+
+/// All lists of freed bytes.
+pub(crate) fn all_freed() -> KeyRange {
+    below(vec![b'e'])
+}
+
+/// An orphan that a session has open.
+pub(crate) fn in_use(ino: Ino, session: u64) -> Vec<u8> {
+    tagged(b'u', &[&ino.to_be_bytes(), &session.to_be_bytes()])
+}
+
+/// All sessions that have an orphan open.
+pub(crate) fn uses(ino: Ino) -> KeyRange {
+    below(tagged(b'u', &[&ino.to_be_bytes()]))
+}
+
+/// A directory whose totals are to be passed on.
+pub(crate) fn unpassed(dir: Ino) -> Vec<u8> {
+    tagged(b'v', &[&dir.to_be_bytes()])
+}
+
+/// All directories whose totals are to be passed on.
+pub(crate) fn all_unpassed() -> KeyRange {
+    below(vec![b'v'])
+}
+
+/// The directory in the key of one whose totals are to be passed on.
+pub(crate) fn unpassed_of(key: &[u8]) -> Option<Ino> {
+    let dir = key.strip_prefix(b"v")?.try_into().ok()?;
+    Some(u64::from_be_bytes(dir))
+}
+
+/// A pack that is being deleted.
+pub(crate) fn tombstone(pack: PackId) -> Vec<u8> {
+    tagged(b'z', &[&pack.0.to_be_bytes()])
+}
+
+/// All packs that are being deleted.
+pub(crate) fn tombstones() -> KeyRange {
+    below(vec![b'z'])
+}
+
+/// The pack in the key of one that is being deleted.
+pub(crate) fn tombstone_of(key: &[u8]) -> Option<PackId> {
+    let pack = key.strip_prefix(b"z")?.try_into().ok()?;
+    Some(PackId(u64::from_be_bytes(pack)))
 }
 
 /// An orphan.
@@ -210,7 +309,7 @@ pub fn stored_of(key: &[u8]) -> Option<u64> {
 /// Live bytes of a pack.
 #[must_use]
 pub fn pack(pack: PackId) -> Vec<u8> {
-    tagged(b'p', &[&pack.0.to_be_bytes(), &SLOT])
+    tagged(b'p', &[&pack.0.to_be_bytes()])
 }
 
 /// Live bytes of all packs.
@@ -222,7 +321,6 @@ pub(crate) fn packs() -> KeyRange {
 #[must_use]
 pub fn pack_of(key: &[u8]) -> Option<PackId> {
     key.strip_prefix(b"p")?
-        .get(..8)?
         .try_into()
         .ok()
         .map(u64::from_be_bytes)
@@ -249,16 +347,14 @@ pub fn sealed_of(key: &[u8]) -> Option<PackId> {
         .map(PackId)
 }
 
-/// Roll-up of a directory.
-#[must_use]
-pub fn rollup(dir: Ino) -> Vec<u8> {
-    tagged(b'r', &[&dir.to_be_bytes(), &SLOT])
+/// A session, by its lease.
+pub(crate) fn session(lease: Lease) -> Vec<u8> {
+    tagged(b's', &[&lease.0.to_be_bytes()])
 }
 
-/// A session.
-#[must_use]
-pub fn session(session: u64) -> Vec<u8> {
-    tagged(b's', &[&session.to_be_bytes()])
+/// All sessions.
+pub(crate) fn sessions() -> KeyRange {
+    below(vec![b's'])
 }
 
 /// Whether a key is that of a session.
@@ -267,10 +363,62 @@ pub fn is_session(key: &[u8]) -> bool {
     key.first() == Some(&b's')
 }
 
-/// A counter.
+/// Whether a key is a counter.
 #[must_use]
-pub fn counter(name: &str) -> Vec<u8> {
+pub fn is_counter(key: &[u8]) -> bool {
+    pack_of(key).is_some() || totals_of(key).is_some()
+}
+
+/// A single value.
+#[must_use]
+pub fn single(name: &str) -> Vec<u8> {
     tagged(b'n', &[name.as_bytes()])
+}
+
+/// Keys of format 2.
+pub mod old {
+    use super::{Ino, KeyRange, PackId, RecordId, below, tagged};
+
+    fn number(key: &[u8], at: usize) -> Option<u64> {
+        let bytes = key.get(at..at + 8)?.try_into().ok()?;
+        Some(u64::from_be_bytes(bytes))
+    }
+
+    /// Totals of a directory: `r dir:8 slot:2`, the slot always 0.
+    #[must_use]
+    pub fn totals(dir: Ino) -> Vec<u8> {
+        tagged(b'r', &[&dir.to_be_bytes(), &[0, 0]])
+    }
+
+    /// All keys of a tag that format 3 has moved elsewhere.
+    pub(crate) fn all(tag: u8) -> KeyRange {
+        below(vec![tag])
+    }
+
+    /// The directory in the key of its totals.
+    #[must_use]
+    pub fn totals_of(key: &[u8]) -> Option<Ino> {
+        (key.first() == Some(&b'r') && key.len() == 11).then(|| number(key, 1))?
+    }
+
+    /// The pack in the key of its live bytes, `p pack:8 slot:2`.
+    #[must_use]
+    pub fn pack_of(key: &[u8]) -> Option<PackId> {
+        (key.first() == Some(&b'p') && key.len() == 11).then(|| number(key, 1).map(PackId))?
+    }
+
+    /// The file and the rest in the key of a commit record, `c ino:8 session:8 seq:8`.
+    #[must_use]
+    pub fn record_of(key: &[u8]) -> Option<(Ino, RecordId)> {
+        if key.first() != Some(&b'c') || key.len() != 25 {
+            return None;
+        }
+        let id = RecordId {
+            session: number(key, 9)?,
+            seq: number(key, 17)?,
+        };
+        Some((number(key, 1)?, id))
+    }
 }
 
 #[cfg(test)]
@@ -288,5 +436,25 @@ mod tests {
             let (from, _) = dentries_from(7, name_hash(name));
             assert!(from <= key);
         }
+    }
+
+    #[test]
+    fn one_range_holds_everything_about_an_inode() {
+        let id = RecordId {
+            session: 1 << 40,
+            seq: u64::MAX,
+        };
+        let (start, end) = all_of(7);
+        for key in [inode(7), record(7, id), totals(7)] {
+            assert!(start <= key && key < end);
+        }
+        assert!(inode(8) >= end && totals(6) < start);
+        let (start, end) = records(7);
+        assert!(start <= record(7, id) && record(7, id) < end);
+        assert!(inode(7) < start && totals(7) >= end);
+        assert_eq!(record_of(&record(7, id)), Some((7, id)));
+        assert_eq!(totals_of(&totals(7)), Some(7));
+        assert_eq!(inode_of(&totals(7)), None);
+        assert_eq!(record_of(&totals(7)), None);
     }
 }

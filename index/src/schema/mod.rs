@@ -2,5 +2,8 @@
 
 pub mod keys;
 mod records;
+pub mod totals;
 
+pub use keys::RecordId;
 pub use records::*;
+pub use totals::{Delta, Rollup};

@@ -1,9 +1,12 @@
-//! Values of the index. Every record begins with a version byte.
+//! Values of the index. Every record begins with a version byte. Records of version 1 that format
+//! 2 wrote are still read.
 
 use crate::encoding::{Reader, put_bytes, put_signed, put_varint};
-use crate::extent::{Extent, FramePart, PackId, put_extents, take_extents};
+use crate::extent::{Extent, FramePart, PackBytes, PackId, put_extents, take_extents};
 
 const RECORD_VERSION: u8 = 1;
+/// Inodes and commit records have more to say since format 3.
+const RECORD_VERSION_2: u8 = 2;
 
 /// Number of an inode.
 pub type Ino = u64;
@@ -166,7 +169,7 @@ pub struct Inode {
     pub gid: u32,
     /// Device number of a device node.
     pub rdev: u32,
-    /// Number of names.
+    /// Number of names; of a directory, 2 and what its totals count, as long as it has a name.
     pub nlink: u32,
     /// Logical size.
     pub size: u64,
@@ -191,6 +194,10 @@ pub struct Inode {
     pub target: Vec<u8>,
     /// Folded extents.
     pub map: MapRoot,
+    /// Up to where the times in the inode replace what is told elsewhere, because a program has
+    /// set them: for a file the newest commit whose record does not count, for a directory the
+    /// nanoseconds of the newest change of its names that does not count.
+    pub since: u64,
 }
 
 impl Inode {
@@ -210,7 +217,7 @@ impl Inode {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(96 + self.target.len());
-        out.push(RECORD_VERSION);
+        out.push(RECORD_VERSION_2);
         for field in [self.mode, self.uid, self.gid, self.rdev, self.nlink] {
             put_varint(&mut out, u64::from(field));
         }
@@ -236,15 +243,18 @@ impl Inode {
                 put_varint(&mut out, u64::from(part.raw_len));
             }
         }
+        put_varint(&mut out, self.since);
         out
     }
 
     /// Reads a record; `None` when the bytes are not one.
     #[must_use]
     pub fn decode(ino: Ino, bytes: &[u8]) -> Option<Self> {
-        let mut reader = versioned(bytes)?;
-        let inode = Self {
+        let mut reader = Reader::new(bytes);
+        let version = reader.byte()?;
+        let mut inode = Self {
             ino,
+            since: 0,
             mode: reader.varint32()?,
             uid: reader.varint32()?,
             gid: reader.varint32()?,
@@ -272,6 +282,11 @@ impl Inode {
                 _ => return None,
             },
         };
+        match version {
+            RECORD_VERSION => {}
+            RECORD_VERSION_2 => inode.since = reader.varint()?,
+            _ => return None,
+        }
         reader.is_empty().then_some(inode)
     }
 }
@@ -317,13 +332,62 @@ impl Dentry {
 pub struct CommitRecord {
     /// Extents (holes among them) to lay over the file, in order.
     pub extents: Vec<Extent>,
+    /// What else it did to the file.
+    pub effect: Effect,
+}
+
+/// What a commit record did to a file beside its extents.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Effect {
+    /// Nothing: the commit changed the inode as well.
+    #[default]
+    Laid,
+    /// Bytes were written.
+    Written {
+        /// The size of the file is not less than this.
+        reached: u64,
+        /// Contents and inode changed then.
+        times: (Time, Time),
+        /// Stored bytes of the extents.
+        stored: u64,
+    },
+    /// The file was cut off or extended. What lay beyond the size before is gone.
+    Cut {
+        /// The size of the file.
+        size: u64,
+        /// Contents and inode changed then.
+        times: (Time, Time),
+    },
 }
 
 impl CommitRecord {
     /// The record's bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut out = vec![RECORD_VERSION];
+        let mut out = vec![RECORD_VERSION_2];
+        match self.effect {
+            Effect::Laid => out.push(0),
+            Effect::Written {
+                reached,
+                times: (mtime, ctime),
+                stored,
+            } => {
+                out.push(1);
+                put_varint(&mut out, reached);
+                mtime.put(&mut out);
+                ctime.put(&mut out);
+                put_varint(&mut out, stored);
+            }
+            Effect::Cut {
+                size,
+                times: (mtime, ctime),
+            } => {
+                out.push(2);
+                put_varint(&mut out, size);
+                mtime.put(&mut out);
+                ctime.put(&mut out);
+            }
+        }
         put_extents(&mut out, &self.extents);
         out
     }
@@ -331,108 +395,55 @@ impl CommitRecord {
     /// Reads a record; `None` when the bytes are not one.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut reader = versioned(bytes)?;
-        let extents = take_extents(&mut reader)?;
-        reader.is_empty().then_some(Self { extents })
-    }
-}
-
-/// Totals of everything below a directory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rollup {
-    /// Logical bytes.
-    pub raw: u64,
-    /// Stored bytes.
-    pub stored: u64,
-    /// Everything that is not a directory.
-    pub files: u64,
-    /// Directories.
-    pub dirs: u64,
-}
-
-impl Rollup {
-    /// The record's bytes.
-    #[must_use]
-    pub fn encode(&self) -> Vec<u8> {
-        let mut out = vec![RECORD_VERSION];
-        for field in [self.raw, self.stored, self.files, self.dirs] {
-            put_varint(&mut out, field);
-        }
-        out
-    }
-
-    /// Reads a record; `None` when the bytes are not one.
-    #[must_use]
-    pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let mut reader = versioned(bytes)?;
-        let rollup = Self {
-            raw: reader.varint()?,
-            stored: reader.varint()?,
-            files: reader.varint()?,
-            dirs: reader.varint()?,
+        let mut reader = Reader::new(bytes);
+        let times = |reader: &mut Reader<'_>| Some((Time::take(reader)?, Time::take(reader)?));
+        let effect = match reader.byte()? {
+            RECORD_VERSION => Effect::Laid,
+            RECORD_VERSION_2 => match reader.byte()? {
+                0 => Effect::Laid,
+                1 => Effect::Written {
+                    reached: reader.varint()?,
+                    times: times(&mut reader)?,
+                    stored: reader.varint()?,
+                },
+                2 => Effect::Cut {
+                    size: reader.varint()?,
+                    times: times(&mut reader)?,
+                },
+                _ => return None,
+            },
+            _ => return None,
         };
-        reader.is_empty().then_some(rollup)
-    }
-
-    /// Adds a signed difference. Sparse files can have more bytes together than there are numbers
-    /// for; what is added beyond is subtracted again when they go.
-    #[must_use]
-    pub fn plus(&self, delta: &Delta) -> Self {
-        Self {
-            raw: self.raw.wrapping_add_signed(delta.raw),
-            stored: self.stored.wrapping_add_signed(delta.stored),
-            files: self.files.wrapping_add_signed(delta.files),
-            dirs: self.dirs.wrapping_add_signed(delta.dirs),
-        }
-    }
-
-    /// The difference that adds all of this.
-    #[must_use]
-    pub fn as_delta(&self) -> Delta {
-        Delta {
-            raw: self.raw as i64,
-            stored: self.stored as i64,
-            files: self.files as i64,
-            dirs: self.dirs as i64,
-        }
+        let extents = take_extents(&mut reader)?;
+        reader.is_empty().then_some(Self { extents, effect })
     }
 }
 
-/// A change of a roll-up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Delta {
-    /// Logical bytes.
-    pub raw: i64,
-    /// Stored bytes.
-    pub stored: i64,
-    /// Everything that is not a directory.
-    pub files: i64,
-    /// Directories.
-    pub dirs: i64,
+/// A list of packs in which bytes were freed.
+#[must_use]
+pub fn encode_freed(freed: &[PackBytes]) -> Vec<u8> {
+    let mut out = vec![RECORD_VERSION];
+    put_varint(&mut out, freed.len() as u64);
+    for PackBytes { pack, bytes } in freed {
+        put_varint(&mut out, pack.0);
+        put_varint(&mut out, *bytes);
+    }
+    out
 }
 
-impl Delta {
-    /// The opposite change.
-    #[must_use]
-    pub fn negated(&self) -> Self {
-        Self {
-            raw: self.raw.wrapping_neg(),
-            stored: self.stored.wrapping_neg(),
-            files: self.files.wrapping_neg(),
-            dirs: self.dirs.wrapping_neg(),
-        }
+/// Reads what [`encode_freed`] wrote; `None` for anything else.
+#[must_use]
+pub fn decode_freed(bytes: &[u8]) -> Option<Vec<PackBytes>> {
+    let mut reader = versioned(bytes)?;
+    let count = reader.varint()?;
+    let mut freed = Vec::new();
+    for _ in 0..count {
+        freed.push(PackBytes {
+            pack: PackId(reader.varint()?),
+            bytes: reader.varint()?,
+        });
     }
-
-    /// Both changes together.
-    #[must_use]
-    pub fn and(&self, other: &Self) -> Self {
-        Self {
-            raw: self.raw.wrapping_add(other.raw),
-            stored: self.stored.wrapping_add(other.stored),
-            files: self.files.wrapping_add(other.files),
-            dirs: self.dirs.wrapping_add(other.dirs),
-        }
-    }
+    reader.is_empty().then_some(freed)
 }
 
 /// Encodes a plain number (counters, live bytes of a pack).
@@ -453,6 +464,7 @@ pub fn decode_number(bytes: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::{Delta, Rollup};
     use super::*;
     use crate::extent::Place;
     use proptest::prelude::*;
@@ -489,6 +501,7 @@ mod tests {
                 len: 9,
                 place: Place::Hole,
             }]),
+            since: 7,
         }
     }
 
@@ -501,8 +514,16 @@ mod tests {
             .collect();
         assert_eq!(
             hex,
-            "01a48302e8076400018080808014808080800401ff93ebdc0380c49fd50c0180c49fd50c020000011402000001000009"
+            "02a48302e8076400018080808014808080800401ff93ebdc0380c49fd50c0180c49fd50c02000001140200000100000907"
         );
+        let mut old = sample().encode();
+        old[0] = 1;
+        old.pop();
+        let expected = Inode {
+            since: 0,
+            ..sample()
+        };
+        assert_eq!(Inode::decode(42, &old), Some(expected), "of format 2");
         assert_eq!(Inode::decode(42, &sample().encode()), Some(sample()));
     }
 
@@ -552,7 +573,7 @@ mod tests {
             let _ = Inode::decode(1, &bytes);
             let _ = Dentry::decode(&bytes);
             let _ = CommitRecord::decode(&bytes);
-            let _ = Rollup::decode(&bytes);
+            let _ = (Rollup::decode_old(&bytes), decode_freed(&bytes));
             let _ = decode_number(&bytes);
         }
 

@@ -39,7 +39,7 @@ fn txn(number: u64) -> Txn {
     txn
 }
 
-/// What the application knows at the end.
+/// The application's knowledge at the end.
 struct Witness {
     model: Model,
     /// Acknowledged by a sync.
@@ -48,7 +48,7 @@ struct Witness {
     committed: u64,
 }
 
-/// Runs a little life on a disk that may die, as far as it gets.
+/// Runs a short life on a disk that may die, as far as it gets.
 fn live(disk: &Arc<FaultDisk>) -> Witness {
     let mut witness = Witness {
         model: Model::new(),
@@ -85,7 +85,7 @@ fn live(disk: &Arc<FaultDisk>) -> Witness {
             }
         }
         if life == 0 {
-            // The second life begins with what a killed process leaves.
+            // The second life begins with the files of a killed process.
             drop(kv);
         } else if kv.close().is_ok() {
             witness.model.kv.close().unwrap();
@@ -104,7 +104,7 @@ fn check(path: &std::path::Path, witness: &Witness, least: u64, what: &str) {
         Err(error) => panic!("{what}: {error}"),
     };
     let (version, found) = (kv.version(), state_of(&kv));
-    // Ending the lease may have been a commit of its own.
+    // Ending the lease may have been a separate commit.
     let matches = |at: u64| {
         witness.model.history.get(&at).is_some_and(|state| {
             let plain = |state: &State| {

@@ -21,7 +21,7 @@ fn segments(dir: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// Five commits, the first three synced; answers the segment and the states.
+/// Five commits, the first three synced; returns the segment and the states.
 fn five() -> (TempDir, PathBuf, Model) {
     let dir = TempDir::new().unwrap();
     let mut model = Model::new();
@@ -223,7 +223,7 @@ fn files_below(path: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Harms every file of sled in many ways; the harmed store must serve the same state.
+/// Damages every file of sled in many ways; the damaged store must serve the same state.
 fn harm_sled(harm: impl Fn(&Path, Vec<u8>) -> Vec<(String, Option<Vec<u8>>)>) {
     let (dir, state) = rich(true);
     let mut paths = Vec::new();
@@ -269,7 +269,7 @@ fn a_missing_or_cut_file_of_sled_costs_nothing() {
 #[test]
 fn flipped_bits_in_the_files_of_sled_cost_nothing() {
     harm_sled(|_, bytes| {
-        // Where there is something, and spread over the file.
+        // Where there are bytes, and spread over the file.
         let used: Vec<usize> = (0..bytes.len()).filter(|at| bytes[*at] != 0).collect();
         let count = used.len().min(60);
         let positions = (0..count).map(|n| used[n * used.len() / count]);

@@ -1,4 +1,4 @@
-//! A disk that refuses, threads that race, and the smaller promises.
+//! A disk that refuses, threads that race, and the smaller guarantees.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -104,7 +104,7 @@ fn a_full_disk_keeps_sled_untouched() {
     assert_eq!(state_of(&kv).len(), 2);
 }
 
-/// Appends fail in several ways; what failed never happened and what follows is safe.
+/// Appends fail in several ways; a failed one never happened and the next ones are safe.
 fn failing_appends(tear: bool, stubborn: bool) {
     let dir = TempDir::new().unwrap();
     let (disk, kv) = faulty(&dir, QUIET);
@@ -133,7 +133,7 @@ fn failing_appends(tear: bool, stubborn: bool) {
             assert_eq!(model.commit(&txn), outcome);
         }
         if number % 10 == 9 {
-            // As a killed process leaves it.
+            // The files of a killed process.
             let copy = TempDir::new().unwrap();
             copy_dir(dir.path(), copy.path());
             assert_eq!(state_of(&open(copy.path(), QUIET).0), state_of(&model.kv));
@@ -350,7 +350,7 @@ fn readers_never_see_half_a_commit() {
             scope.spawn(|| {
                 while !stop.load(Ordering::SeqCst) {
                     let wants = [Want::Key(b"a".to_vec()), Want::Key(b"z".to_vec())];
-                    let found = kv.get_many(&wants).unwrap();
+                    let found = kv.get_many(&wants).unwrap().found;
                     let value = |at: usize| found[at].first().map(|(_, v)| v.value.clone());
                     assert_eq!(value(0), value(1));
                 }

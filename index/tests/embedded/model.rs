@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use shale_index::Kv;
 use shale_index::engine::{Options, Tuning};
-use shale_index::kv::{Compare, Op, Txn, Want};
+use shale_index::kv::{Compare, Counter, Limits, Op, Txn, Want};
 use tempfile::TempDir;
 
 use crate::support::*;
@@ -18,9 +18,9 @@ enum Act {
     Close,
     /// Forget the engine and open again.
     Drop,
-    /// Go on with a copy of the files as a killed process leaves them.
+    /// Continue with a copy of the files of a killed process.
     Kill,
-    /// As `Kill`, and the base is gone.
+    /// Like `Kill`, and the base is lost.
     LoseView,
     /// A look through a read-only engine.
     ReadOnly,
@@ -28,6 +28,11 @@ enum Act {
 
 fn key() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(b'a'..=b'd', 1..4)
+}
+
+/// Keys that are counters, among the others in order.
+fn counter() -> impl Strategy<Value = Vec<u8>> {
+    prop::sample::select(vec![b"b+".to_vec(), b"c+".to_vec()])
 }
 
 fn value() -> impl Strategy<Value = Vec<u8>> {
@@ -43,6 +48,11 @@ fn op() -> impl Strategy<Value = Op> {
         8 => (key(), value(), lease).prop_map(|(key, value, lease)| Op::Put { key, value, lease }),
         3 => key().prop_map(Op::Delete),
         1 => (key(), key()).prop_map(|(start, end)| Op::DeleteRange { start, end }),
+        3 => (counter(), any::<i8>(), 0i64..50).prop_map(|(key, sum, latest)| Op::Add {
+            key,
+            delta: Counter { latest, ..Counter::of(sum.into()) },
+        }),
+        1 => counter().prop_map(Op::DropCounter),
     ]
 }
 
@@ -53,13 +63,30 @@ fn compare() -> impl Strategy<Value = Compare> {
         (key(), 0u64..40).prop_map(|(key, version)| Compare::VersionIs(key, version)),
         (key(), 0u64..40).prop_map(|(key, version)| Compare::CreatedAt(key, version)),
         (key(), key()).prop_map(|(start, end)| Compare::RangeEmpty { start, end }),
+        (key(), key(), 0u64..40).prop_map(|(start, end, version)| Compare::RangeNotNewer {
+            start,
+            end,
+            version,
+        }),
     ]
 }
 
 fn txn() -> impl Strategy<Value = Txn> {
     let compares = prop::collection::vec(compare(), 0..2);
     let compares = prop_oneof![3 => Just(vec![]), 1 => compares];
-    (compares, prop::collection::vec(op(), 0..6)).prop_map(|(compares, ops)| Txn { compares, ops })
+    (compares, prop::collection::vec(op(), 0..6)).prop_map(|(compares, ops)| {
+        let mut txn = Txn {
+            compares,
+            ops: Vec::new(),
+        };
+        for op in ops {
+            txn.ops.push(op);
+            if txn.check(&Limits::NONE).is_err() {
+                txn.ops.pop();
+            }
+        }
+        txn
+    })
 }
 
 fn act() -> impl Strategy<Value = Act> {
@@ -93,7 +120,7 @@ fn run(acts: &[Act], options: Options) {
                     model.commit(txn)
                 );
                 for op in &txn.ops {
-                    let (Op::Put { key, .. } | Op::Delete(key)) = op else {
+                    let Some(key) = op.key() else {
                         continue;
                     };
                     assert_eq!(kv.get(key).unwrap(), model.kv.get(key).unwrap());
@@ -105,6 +132,7 @@ fn run(acts: &[Act], options: Options) {
                         limit: 3,
                     },
                     Want::Key(b"a".to_vec()),
+                    Want::Counter(b"b+".to_vec()),
                     Want::Range {
                         start: b"c".to_vec(),
                         end: b"a".to_vec(),
@@ -136,8 +164,10 @@ fn run(acts: &[Act], options: Options) {
             }
             Act::Kill | Act::LoseView => {
                 if options.tuning == Tuning::Tiny {
-                    // Give the background thread nothing to do while the files are copied.
+                    // Leaves the background thread nothing to do while the files are copied: a
+                    // copy that races it is not what a killed process leaves.
                     kv.checkpoint().unwrap();
+                    kv.snapshot().unwrap();
                 }
                 let copy = TempDir::new().unwrap();
                 copy_dir(dir.path(), copy.path());
@@ -152,12 +182,12 @@ fn run(acts: &[Act], options: Options) {
                 (dir, kv) = (copy, next);
             }
             Act::ReadOnly => {
-                let before = listing(dir.path());
                 let read_only = Options {
                     read_only: true,
                     ..options
                 };
                 if options.tuning == Tuning::TinyQuiet {
+                    let before = listing(dir.path());
                     let (reader, _) = open(dir.path(), read_only);
                     assert_eq!(state_of(&reader), state_of(&model.kv.reopen()));
                     assert_eq!(listing(dir.path()), before);

@@ -106,7 +106,7 @@ pub(crate) fn disk(root: &Path) -> Arc<FaultDisk> {
     FaultDisk::new(root).unwrap()
 }
 
-/// What a loss of power may leave, from nothing to everything.
+/// The remains of a loss of power, from nothing to everything.
 pub(crate) const LEFT: [Left; 4] = [
     Left::Nothing,
     Left::Some(1),

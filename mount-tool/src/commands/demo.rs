@@ -108,7 +108,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode, Failure> {
     )?;
     interrupt.check()?;
     if let Some(text) = beside(&scratch, &weather, &interrupt)? {
-        say("beside it", &text)?;
+        say("others", &text)?;
     }
     print(&format!("\n{}", vars::table(&path)?))?;
 
@@ -123,7 +123,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a file takes now.
+/// The space of a file now.
 fn stored(path: &Path) -> Result<String, Failure> {
     let taken = PathUsage::of(path)?.figures;
     Ok(format!(
@@ -167,7 +167,7 @@ fn slice(path: &Path, scratch: &Scratch, weather: &Weather, steps: u32) -> Resul
     ))
 }
 
-/// What other programs make of one time step.
+/// The ratios of other programs for one time step.
 fn beside(
     scratch: &Scratch,
     weather: &Weather,

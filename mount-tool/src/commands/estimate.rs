@@ -104,7 +104,7 @@ struct Estimate {
     raw: u64,
     /// Bytes of `raw` that are holes.
     holes: u64,
-    /// What was skipped, and why.
+    /// Skipped entries, by reason.
     skipped: walk::Skipped,
     /// Bytes of the sample.
     sampled: u64,
@@ -112,7 +112,7 @@ struct Estimate {
     bandwidth: u64,
     written: Outcome,
     settled: Outcome,
-    /// What NetCDF-4 or HDF5 has already deflated.
+    /// Data that NetCDF-4 or HDF5 has already deflated.
     deflated: Option<deflated::Report>,
 }
 

@@ -64,7 +64,7 @@ pub(crate) fn run(args: &FsckArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::from(status(&report)))
 }
 
-/// What was found, as JSON.
+/// The result, as JSON.
 #[derive(Debug, Serialize)]
 struct CheckReport {
     path: String,

@@ -41,13 +41,13 @@ pub(crate) struct GcArgs {
 
 const POLL: Duration = Duration::from_millis(100);
 
-/// What a pass did.
+/// The result of a pass.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 struct GcReport {
     path: String,
     /// Packs deleted, because they were rewritten or all garbage.
     packs: u64,
-    /// Bytes that the device got back.
+    /// Bytes freed on the device.
     given_back: u64,
     /// Bytes of garbage that are left.
     garbage: u64,

@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::io::ErrorKind;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -18,6 +17,7 @@ use crate::output::failure::{Failure, exit, one_line};
 use crate::output::progress::Progress;
 use crate::output::report::{self, Problem, counted};
 use crate::output::size;
+use crate::system::file_id::FileId;
 
 const HELP: &str = "\
 Exit status:
@@ -68,7 +68,7 @@ const DENIED: &str = "no permission";
 #[derive(Debug, Default, Serialize)]
 struct Summary {
     files: usize,
-    /// Files left out because they are being written.
+    /// Files skipped because they are being written.
     busy: usize,
     /// Files that could not be settled.
     failed: usize,
@@ -188,9 +188,9 @@ pub(crate) fn one(path: &Path, interrupt: &Interrupt) -> Result<(), Failure> {
     }
 }
 
-/// What an interrupted command leaves behind.
+/// The state that an interrupted command leaves behind.
 fn goes_on(args: &SettleArgs, asked: &[SettleRequest]) -> Failure {
-    // Of one that cannot be asked nothing is known.
+    // The state of a file that cannot be queried is unknown.
     let left = asked
         .iter()
         .filter(|file| is_settling(&file.path).unwrap_or(false));
@@ -209,7 +209,7 @@ fn goes_on(args: &SettleArgs, asked: &[SettleRequest]) -> Failure {
     Failure::new(exit::INTERRUPTED, text)
 }
 
-/// What `--cancel` did.
+/// The result of `--cancel`.
 #[derive(Debug, Default, Serialize)]
 struct CancelReport {
     /// Files that will not be settled.
@@ -270,7 +270,7 @@ impl CancelReport {
 #[derive(Debug, Default)]
 struct Files {
     paths: Vec<PathBuf>,
-    seen: HashSet<(u64, u64)>,
+    seen: HashSet<FileId>,
 }
 
 impl Files {
@@ -278,7 +278,7 @@ impl Files {
         // The request says why a file cannot be examined.
         let again = path
             .metadata()
-            .is_ok_and(|facts| !self.seen.insert((facts.dev(), facts.ino())));
+            .is_ok_and(|facts| !self.seen.insert(FileId::from(&facts)));
         if !again {
             self.paths.push(path.to_owned());
         }

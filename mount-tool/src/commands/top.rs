@@ -1,4 +1,4 @@
-//! `shale top`: what a mount is doing.
+//! `shale top`: watches a mount.
 
 mod rates;
 mod screen;
@@ -73,7 +73,8 @@ fn interval(text: &str) -> Result<Duration, String> {
 struct Sample<'a> {
     path: String,
     rates: &'a Rates,
-    live: &'a MountStats,
+    #[serde(rename = "live")]
+    stats: &'a MountStats,
 }
 
 pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
@@ -90,21 +91,21 @@ pub(crate) fn run(args: &TopArgs) -> Result<ExitCode, Failure> {
         return terminal::run(&path, args.interval, first);
     }
     std::thread::sleep(args.interval);
-    let mut live = sample(&path)?;
-    let rates = Rates::between(&first, &live);
+    let mut stats = sample(&path)?;
+    let rates = Rates::between(&first, &stats);
     if args.json {
         // The rates have it, with names.
-        live.traffic.clear();
+        stats.traffic.clear();
         let sample = Sample {
             path: report::name(path),
             rates: &rates,
-            live: &live,
+            stats: &stats,
         };
         report::print_json("top", &sample)?;
     } else {
         let dashboard = screen::Dashboard {
             mountpoint: &path,
-            live: &live,
+            stats: &stats,
             rates: &rates,
             history: None,
         };

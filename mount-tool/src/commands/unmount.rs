@@ -47,11 +47,11 @@ pub(crate) fn run(args: &UnmountArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What umount(8) passes to its helper.
+/// The options that umount(8) passes to its helper.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct UnmountHelperArgs {
     pub(crate) mountpoint: PathBuf,
-    /// Take it out of sight now, do not wait.
+    /// Detach it now, do not wait.
     pub(crate) lazy: bool,
 }
 
@@ -162,7 +162,7 @@ fn is_removed(mount: &Mount) -> bool {
     let superblock = mount.source.join(store_dir::SUPERBLOCK);
     !mount.is_read_only()
         && superblock.symlink_metadata().is_err()
-        && control::live(&mount.mountpoint)
+        && control::stats(&mount.mountpoint)
             .is_some_and(|live| live.displaced == Some(Displaced::Removed))
 }
 

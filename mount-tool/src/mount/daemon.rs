@@ -248,7 +248,7 @@ fn serve(
     mark(&options.mountpoint);
     if let Err(e) = ready() {
         tracing::warn!(
-            "the process that asked for the mount is gone ({e}), so it is unmounted; mount again"
+            "the process that requested the mount is gone ({e}), unmounting; mount again"
         );
         let _ = unmounter.unmount();
     }
@@ -324,7 +324,7 @@ fn obey(
                     // The machine is shutting down, or an administrator insists.
                     Err(e) if signal == Signal::SIGTERM => {
                         tracing::warn!(
-                            "unmount {place}: {}; waiting for the programs that use it, end them",
+                            "unmount {place}: {}; waiting until the programs that use it end; end them",
                             reason(&e)
                         );
                         notifier.stopping("waiting for programs that still use files");

@@ -31,7 +31,7 @@ const TAKEN_APART: Duration = Duration::from_secs(2);
 pub(crate) struct Holder {
     /// None when the store can no longer be read.
     lock: Option<File>,
-    /// What it wrote into the lock. It removes that once everything is durable.
+    /// Its note in the lock. It removes the note once everything is durable.
     note: String,
     /// It only reads, and has nothing to make durable.
     reads: bool,

@@ -1,4 +1,4 @@
-//! What a mount creates before its daemon serves: the directory of the store and the log.
+//! Files that a mount creates before its daemon serves: the directory of the store and the log.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crate::mount::preflight::MountPaths;
 use crate::output::failure::{Failure, mount_exit, reason};
 
-/// What was created for this mount. Dropping it removes it again unless the mount succeeded, but
+/// The files created for this mount. Dropping it removes them again unless the mount succeeded, but
 /// only an empty log and an empty directory: never anything that could hold data.
 #[derive(Debug, Default)]
 pub(super) struct NewFiles {

@@ -24,7 +24,7 @@ pub(crate) struct MountPaths {
     pub(crate) store_missing: bool,
 }
 
-/// What the user asked for.
+/// The user's request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Intent {
     pub(crate) root: bool,
@@ -131,7 +131,7 @@ fn check_store(store: &Path, intent: Intent) -> Result<(PathBuf, bool), Failure>
     Ok((path, false))
 }
 
-/// The first entry that neither an earlier attempt nor mkfs made.
+/// The first entry that neither an earlier attempt nor mkfs created.
 fn strangers(store: &Path) -> io::Result<Option<std::ffi::OsString>> {
     let expected = [
         store_dir::LOCK,

@@ -1,4 +1,4 @@
-//! What is mounted where, from `/proc/self/mountinfo`.
+//! The mounts of this machine, from `/proc/self/mountinfo`.
 
 use std::ffi::OsString;
 use std::io;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 /// Locked by the daemon while it lives.
 pub(crate) use shale_store::LOCK_FILE as LOCK;
-/// What makes a directory a store.
+/// The file that makes a directory a store.
 pub(crate) use shale_store::SUPERBLOCK_FILE as SUPERBLOCK;
 
 /// Where a daemon logs unless `--log` names another file.

@@ -1,25 +1,25 @@
-//! Dumps: everything that the index says, written into the log at once.
+//! Dumps: the whole index, written into the log at once.
 
 use std::sync::atomic::Ordering;
 
 use shale_index::kv::{Change, Commit, Kv};
 
 use super::log::{CatalogLog, push};
-use super::{DUMP, DUMP_END, FILES, list, path};
+use super::{DUMP, DUMP_END, FILES, LogFile, list, path};
 use crate::Error;
 
 /// Raw bytes of a frame, roughly.
 const FRAME_BYTES: usize = 1 << 20;
 
 impl CatalogLog {
-    /// Writes everything into a new file and deletes the older ones. Where there are older ones, a
-    /// dump was given up before: then the last file is the new one.
+    /// Writes the whole index into a new file and deletes the older ones. If there are older files,
+    /// an earlier dump was given up: then the last file is the new one.
     pub(super) fn dump(&self, engine: &dyn Kv) -> Result<(), Error> {
         let files = list(&*self.backing)?.len();
         let (number, before, whole, old) = {
             let mut state = self.state.lock();
-            // What cannot be written to the old file is in the dump anyway, but until that is
-            // whole, the log must not be taken for it.
+            // Commits that cannot be written to the old file are in the dump anyway, but until it
+            // is complete, the log must not count as complete.
             if self.flush(&mut state).is_err() {
                 state.buffer.clear();
                 state.lose();
@@ -45,19 +45,19 @@ impl CatalogLog {
         let ended = dumped.and_then(|()| self.write(&mut state, DUMP_END, &[]));
         state.mending = false;
         if let Err(e) = ended {
-            // What was before is still there; the next dump is due as soon as this one was.
+            // The old files are still there; the next dump is due as soon as this one was.
             state.since_dump += before;
             state.incomplete |= !whole;
             return Err(e);
         }
         state.dump = std::mem::take(&mut state.since_dump);
-        // What cannot be deleted now is merged once more by the next session, not by this one.
+        // The next session merges files that cannot be deleted now; this one does not.
         state.files = 1;
         drop(state);
         self.sync()?;
-        for (old, _) in list(&*self.backing)?
+        for LogFile { number: old, .. } in list(&*self.backing)?
             .into_iter()
-            .filter(|(old, _)| *old < number)
+            .filter(|file| file.number < number)
         {
             self.backing
                 .remove_file(&path(old))

@@ -12,7 +12,7 @@ use shale_index::kv::{Commit, Version};
 use super::{COMMITS, IDENTITY, LACKING, dir, path, read};
 use crate::Error;
 
-/// Commits waiting to be written from which on a commit writes them itself.
+/// Bytes of waiting commits from which a commit writes them itself.
 const BUFFER_MAX: usize = 4 << 20;
 
 #[derive(Debug)]
@@ -20,7 +20,7 @@ pub(super) struct CatalogLog {
     pub(super) backing: Arc<dyn Backing>,
     pub(super) store_id: [u8; 16],
     pub(super) state: Mutex<LogState>,
-    /// Held while the log is synced: a caller that finds nothing to sync must not overtake.
+    /// Held while the log is synced: a caller that finds nothing to sync must not return earlier.
     pub(super) syncing: Mutex<()>,
     pub(super) stop: AtomicBool,
 }
@@ -29,9 +29,9 @@ pub(super) struct LogState {
     pub(super) number: u64,
     pub(super) file: Option<Arc<dyn BackingFile>>,
     pub(super) end: u64,
-    /// The section has begun that the next frame belongs to.
+    /// Whether the section of the next frame has begun.
     pub(super) begun: bool,
-    /// The file could not be synced once: a dump does not go there.
+    /// A sync of the file has failed: a dump does not go there.
     pub(super) suspect: bool,
     /// Commits not written yet.
     pub(super) buffer: Vec<u8>,
@@ -41,16 +41,16 @@ pub(super) struct LogState {
     pub(super) logged: Version,
     pub(super) durable: Version,
     pub(super) unsynced: bool,
-    /// Files that there were when it was opened.
+    /// Number of files when it was opened.
     pub(super) files: usize,
     /// Bytes since the last dump, and of that dump.
     pub(super) since_dump: u64,
     pub(super) dump: u64,
-    /// Something is missing in the log: only a dump makes it whole again.
+    /// Commits are missing in the log: only a dump makes it complete again.
     pub(super) incomplete: bool,
-    /// The log itself says so.
+    /// The log itself records that.
     pub(super) admitted: bool,
-    /// A dump is being made for that reason.
+    /// A dump is running for that reason.
     pub(super) mending: bool,
     pub(super) encoder: Encoder,
 }
@@ -107,7 +107,7 @@ impl CatalogLog {
         }
     }
 
-    /// Says in the log that something is missing in it, if that is so.
+    /// Records in the log that commits are missing, if they are.
     pub(super) fn admit(&self, state: &mut LogState) -> Result<(), Error> {
         if state.incomplete && !state.admitted {
             self.write(state, LACKING, &[])?;
@@ -125,8 +125,8 @@ impl CatalogLog {
             && let Err(e) = self.flush(&mut state)
         {
             tracing::warn!(
-                "{}: commits could not be appended; the catalog is incomplete until the next dump, \
-                 which is tried without restarting: {e}",
+                "{}: cannot append commits: {e}; the catalog is incomplete until the next dump, \
+                 which starts by itself. Check the device of the store",
                 self.backing.root().join(dir()).display()
             );
             state.buffer.clear();
@@ -149,8 +149,8 @@ impl CatalogLog {
         written
     }
 
-    /// Goes on with a file that is there, after its last good frame. What a crash has left behind
-    /// that would seem to belong to what is written next.
+    /// Continues an existing file after its last good frame. Truncates the remains of a crash,
+    /// which would seem to belong to the next frames.
     pub(super) fn go_on(&self, state: &mut LogState, number: u64, end: u64) {
         let opened = self.backing.open(&path(number), Access::Write);
         let cut = opened.and_then(|file| {
@@ -159,13 +159,13 @@ impl CatalogLog {
             }
             Ok(file)
         });
-        // Where that is not possible a new file is begun.
+        // If that fails, a new file is begun.
         if let Ok(file) = cut {
             (state.number, state.file, state.end) = (number, Some(file), end);
         }
     }
 
-    /// Appends a frame; the first one of a section says whose it is.
+    /// Appends a frame; the first one of a section names its store and file.
     pub(super) fn write(&self, state: &mut LogState, holds: u64, raw: &[u8]) -> Result<(), Error> {
         if state.file.is_none() {
             let path = path(state.number);
@@ -174,7 +174,7 @@ impl CatalogLog {
                 .open(&path, Access::CreateNew)
                 .map_err(Error::io("create", &path))?;
             if let Err(e) = self.backing.sync_dir(&dir()) {
-                // The next attempt needs a name that is not taken yet.
+                // The next attempt needs an unused name.
                 state.number += 1;
                 return Err(Error::io("sync", dir())(e));
             }

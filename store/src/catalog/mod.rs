@@ -1,9 +1,9 @@
-//! The catalog: what the index says, kept beside the data.
+//! The catalog: a copy of the index, kept beside the data.
 //!
 //! Every index transaction is written a second time into files in the directory of packs, so that
-//! names and extents can be brought back when the whole index is gone. It is a plain log of
-//! frames of kind `Catalog`; now and then a new file begins with a dump of everything and the
-//! older files are deleted.
+//! names and extents can be recovered when the whole index is lost. It is a plain log of frames of
+//! kind `Catalog`; now and then a new file begins with a dump of everything and the older files are
+//! deleted.
 //!
 //! ```text
 //! packs/catalog/c00000001.log, c00000002.log, ...        frames back to back
@@ -16,13 +16,12 @@
 //!        section; its sequence is a version that everything before it has, durably
 //! contents: per commit a length (4 bytes, little-endian) and the commit as the journal writes it
 //! ```
-//! A section is what one session or one dump writes: a session goes on with the last file, and so
-//! there is one file, and the next while a dump is being made. A dump is taken while commits go
-//! on; when it has ended, its section has everything. Within a section the highest version of a
-//! key wins, whichever part it is found in; a later section wins over an earlier one, which may
-//! hold commits that a crash has taken out of the index. A session that ends in order ends its
-//! catalog before its index: from then on the catalog has the newest version of the index, or
-//! something is wrong with it.
+//! One session or one dump writes one section. A session continues the last file, so there is one
+//! file, and a second one during a dump. A dump is taken while commits continue; when it has ended,
+//! its section has everything. Within a section the highest version of a key wins, in whichever
+//! part it is found; a later section overrides an earlier one, which may hold commits that the
+//! index lost in a crash. A session that shuts down cleanly ends its catalog before its index: from
+//! then on the catalog has the newest version of the index, or it is damaged.
 
 mod dump;
 mod log;
@@ -52,16 +51,16 @@ const DUMP: u64 = 2;
 const DUMP_END: u64 = 3;
 const LACKING: u64 = 4;
 const IDENTITY: u64 = 5;
-/// Upper bound of the bytes at the end of the last file that may not have been synced when a session
-/// was cut short: the commits of half a second are fewer.
+/// Upper bound of the unsynced bytes at the end of the last file when a session crashes: the
+/// commits of half a second are fewer.
 const UNSYNCED: u64 = 8 << 20;
 
 /// Log bytes after which the next dump is due, unless the last dump was larger.
 const DUMP_AFTER: u64 = 64 << 20;
 
-/// How long the end of a session waits for a dump that it needs.
+/// How long the end of a session waits for a dump that is needed.
 const MEND_TIME: Duration = Duration::from_secs(5);
-/// Files that need not be merged: one, and the next of a dump that was given up.
+/// Files that need not be merged: one, and the file of a dump that was given up.
 const FILES: usize = 2;
 
 /// The catalog of a store in use.
@@ -76,8 +75,8 @@ fn dir() -> PathBuf {
     Path::new(DIR).join("catalog")
 }
 
-/// The directory with its name, which is in the directory of packs: a session that writes none
-/// would not sync that.
+/// Syncs the directory and its name, which is in the directory of packs: a session that writes no
+/// pack would not sync that.
 fn make_dir(backing: &dyn Backing) -> Result<(), Error> {
     backing
         .create_dir_all(&dir())
@@ -91,14 +90,21 @@ fn path(number: u64) -> PathBuf {
     dir().join(format!("c{number:08x}.log"))
 }
 
-/// Numbers and lengths of the files of a catalog, in order.
-fn list(backing: &dyn Backing) -> Result<Vec<(u64, u64)>, Error> {
+/// A file of a catalog.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct LogFile {
+    number: u64,
+    len: u64,
+}
+
+/// The files of a catalog, in order.
+fn list(backing: &dyn Backing) -> Result<Vec<LogFile>, Error> {
     let entries = match backing.list(&dir()) {
         Ok(entries) => entries,
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         Err(e) => return Err(Error::io("list", dir())(e)),
     };
-    let mut files: Vec<(u64, u64)> = entries
+    let mut files: Vec<LogFile> = entries
         .iter()
         .filter_map(|entry| {
             let name = entry
@@ -106,7 +112,10 @@ fn list(backing: &dyn Backing) -> Result<Vec<(u64, u64)>, Error> {
                 .to_str()?
                 .strip_prefix('c')?
                 .strip_suffix(".log")?;
-            Some((u64::from_str_radix(name, 16).ok()?, entry.len))
+            Some(LogFile {
+                number: u64::from_str_radix(name, 16).ok()?,
+                len: entry.len,
+            })
         })
         .collect();
     files.sort_unstable();
@@ -114,7 +123,7 @@ fn list(backing: &dyn Backing) -> Result<Vec<(u64, u64)>, Error> {
 }
 
 impl Catalog {
-    /// Begins a section, in the last file where that is sound, and follows the engine from now on.
+    /// Begins a section, in the last file if that is sound, and follows the engine from now on.
     pub(crate) fn open(
         backing: Arc<dyn Backing>,
         store_id: [u8; 16],
@@ -127,12 +136,12 @@ impl Catalog {
         let survey = read::survey(&*backing, store_id, &files)?;
         // After a crash the index may have less than the catalog, under the same versions.
         let lacking = !recovery.closed || survey.lacking || survey.newest != version;
-        let number = files.last().map_or(0, |(number, _)| *number);
+        let number = files.last().map_or(0, |file| file.number);
         let log = Arc::new(CatalogLog::new(backing, store_id, number + 1, version));
         {
             let mut state = log.state.lock();
-            state.since_dump = files.iter().map(|(_, len)| len).sum();
-            // With an index that is new, the catalog of a lost one is all that is left of it.
+            state.since_dump = files.iter().map(|file| file.len).sum();
+            // When the index is new, the catalog is all that is left of a lost one.
             state.files = if version == 0 { 0 } else { files.len() };
             if let Some(end) = survey.end {
                 log.go_on(&mut state, number, end);
@@ -140,7 +149,7 @@ impl Catalog {
             if version == 0 {
                 log.write(&mut state, DUMP_END, &[])?;
             } else if lacking {
-                // Should this session end before the dump, the next one has to know.
+                // If this session ends before the dump, the next one has to know.
                 state.incomplete = true;
                 state.durable = 0;
                 log.admit(&mut state)?;
@@ -155,13 +164,13 @@ impl Catalog {
         })
     }
 
-    /// Writes what has been committed since the last call.
+    /// Writes the commits since the last call.
     pub(crate) fn flush(&self) -> Result<(), Error> {
         let mut state = self.log.state.lock();
         self.log.flush(&mut state)
     }
 
-    /// Makes the log durable and begins a dump when it is time for one.
+    /// Makes the log durable and begins a dump when one is due.
     pub(crate) fn maintain(&self) -> Result<(), Error> {
         self.log.sync()?;
         let due = {
@@ -178,12 +187,13 @@ impl Catalog {
         {
             let (log, engine) = (Arc::clone(&self.log), Arc::clone(&self.engine));
             let body = move || {
-                // One that is given up because the store is closed is made by the next mount.
+                // The next mount writes a dump that is given up because the store is closed.
                 if let Err(e) = log.dump(&*engine)
                     && !log.stop.load(Ordering::SeqCst)
                 {
                     tracing::warn!(
-                        "{}: the catalog could not be renewed; the next commit cycle tries again: {e}",
+                        "{}: cannot write a dump of the catalog, retrying in the next commit cycle: \
+                         {e}; check the device of the store",
                         log.backing.root().join(dir()).display()
                     );
                 }
@@ -197,8 +207,8 @@ impl Catalog {
         Ok(())
     }
 
-    /// Ends the log durably. A dump that is running is given up, unless the log is incomplete without
-    /// it and it does not take long: after a crash, short sessions would never complete one.
+    /// Ends the log durably. Gives up a running dump, unless the log is incomplete without it and
+    /// it does not take long: after a crash, short sessions would never complete one.
     pub(crate) fn close(&self) -> Result<(), Error> {
         self.mend(MEND_TIME);
         self.log.stop.store(true, Ordering::SeqCst);
@@ -213,7 +223,7 @@ impl Catalog {
         self.log.sync()
     }
 
-    /// Waits for the dump that makes the log whole again, if that is needed.
+    /// Waits for the dump that completes the log, if one is needed.
     fn mend(&self, limit: Duration) {
         let lacking = || {
             let state = self.log.state.lock();
@@ -234,13 +244,13 @@ impl Catalog {
     }
 }
 
-/// Replaces the catalog of a store that is not in use by what its index says.
+/// Replaces the catalog of a store that is not in use by a dump of its index.
 pub(crate) fn renew(
     backing: &Arc<dyn Backing>,
     store_id: [u8; 16],
     engine: &dyn Kv,
 ) -> Result<(), Error> {
     make_dir(&**backing)?;
-    let number = list(&**backing)?.last().map_or(0, |(number, _)| *number);
+    let number = list(&**backing)?.last().map_or(0, |file| file.number);
     CatalogLog::new(Arc::clone(backing), store_id, number, engine.version()).dump(engine)
 }

@@ -7,7 +7,7 @@ use shale_codec::{Decoder, FrameHeader};
 use shale_index::encoding::decode_commit;
 use shale_index::kv::{Version, Versioned};
 
-use super::{DUMP, DUMP_END, IDENTITY, LACKING, UNSYNCED, list, path};
+use super::{DUMP, DUMP_END, IDENTITY, LACKING, LogFile, UNSYNCED, list, path};
 use crate::Error;
 use crate::pack::{Scanned, scan_from};
 
@@ -20,7 +20,7 @@ pub(super) fn encode_identity(store_id: [u8; 16], number: u64) -> [u8; IDENTITY_
     raw
 }
 
-/// What the beginning of a file says about whose it is.
+/// Whose file it is, by its beginning.
 enum Owner {
     Own,
     /// Another file of the same store.
@@ -41,7 +41,7 @@ fn owner(raw: &[u8], store_id: [u8; 16], number: u64) -> Owner {
     }
 }
 
-/// The contents of a frame, if all of it is what was written.
+/// The contents of a frame, if it is sound.
 fn read_frame(file: &dyn BackingFile, at: u64, len: u32) -> Option<Vec<u8>> {
     let mut frame = vec![0; len as usize];
     let mut raw = Vec::new();
@@ -50,30 +50,30 @@ fn read_frame(file: &dyn BackingFile, at: u64, len: u32) -> Option<Vec<u8>> {
     Some(raw)
 }
 
-/// What a look at a catalog finds, as far as the headers of its frames and its end tell.
+/// The state of a catalog, as far as the headers of its frames and its end show.
 #[derive(Debug)]
 pub(super) struct Survey {
-    /// It has to be renewed: something in it is damaged, missing or foreign.
+    /// It has to be replaced: a part of it is damaged, missing or foreign.
     pub(super) lacking: bool,
     /// The newest version in it.
     pub(super) newest: Version,
-    /// Where the last good frame of the last file ends, if that file can be gone on with.
+    /// Where the last good frame of the last file ends, if the file can be continued.
     pub(super) end: Option<u64>,
 }
 
-/// Looks at a catalog.
+/// Inspects a catalog.
 pub(super) fn survey(
     backing: &dyn Backing,
     store_id: [u8; 16],
-    files: &[(u64, u64)],
+    files: &[LogFile],
 ) -> Result<Survey, Error> {
-    let last = files.last().map(|&(number, _)| number);
+    let last = files.last().map(|file| file.number);
     let mut survey = Survey {
         lacking: true,
         newest: 0,
         end: None,
     };
-    for &(number, len) in files {
+    for &LogFile { number, len } in files {
         let path = path(number);
         let file = backing
             .open(&path, Access::Read)
@@ -117,27 +117,27 @@ pub(super) fn survey(
     Ok(survey)
 }
 
-/// What is known about a catalog before it is read.
+/// Facts about a catalog that are known before it is read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Expected {
     /// The store it belongs to.
     pub(crate) store_id: [u8; 16],
-    /// The newest version of the index, if that was closed in order.
+    /// The newest version of the index, if that was closed cleanly.
     pub(crate) version: Option<Version>,
 }
 
-/// What a catalog holds.
+/// The contents of a catalog.
 #[derive(Debug, Default)]
 pub(crate) struct Recovered {
     /// Live keys.
     pub(crate) pairs: BTreeMap<Vec<u8>, Versioned>,
     /// The version after the newest one seen.
     pub(crate) next: Version,
-    /// Whether a whole dump was found below the log.
+    /// Whether a complete dump was found below the log.
     pub(crate) complete: bool,
-    /// What is damaged, missing or does not belong here.
+    /// Parts that are damaged, missing or foreign.
     pub(crate) damaged: Vec<String>,
-    /// The same where a crash may have left it, and where the log says so itself.
+    /// The same where a crash explains it, and where the log records it.
     pub(crate) torn: Vec<String>,
 }
 
@@ -151,7 +151,7 @@ struct Slot {
 
 type Slots = BTreeMap<Vec<u8>, Slot>;
 
-/// Something that could not be read, and what can be read around it.
+/// An unreadable part, and its readable surroundings.
 struct Hole {
     what: String,
     /// The number of its file.
@@ -160,12 +160,12 @@ struct Hole {
     before: Version,
     /// The version of the next frame in the file.
     after: Option<Version>,
-    /// It lies where a session that was cut short may not have synced.
+    /// It lies where a session that crashed may not have synced.
     late: bool,
 }
 
 impl Hole {
-    /// Whether it was there before everything up to a version was durable.
+    /// Whether it was written before everything up to a version was durable.
     fn precedes(&self, durable: Version) -> bool {
         self.after
             .map_or(self.before < durable, |after| after <= durable)
@@ -192,11 +192,11 @@ struct Reading {
     section: Section,
     /// How much was damaged and torn in the sections before this one.
     older: (usize, usize),
-    /// Holes of which it is not known yet whether a crash explains them.
+    /// Holes that a crash may or may not explain.
     holes: Vec<Hole>,
-    /// Files that are none of this catalog, or not in their place; no crash does that.
+    /// Files that do not belong to this catalog, or are not in their place; no crash does that.
     misplaced: Vec<String>,
-    /// The log says that something is missing.
+    /// The log records that commits are missing.
     admitted: bool,
 }
 
@@ -217,7 +217,7 @@ pub(crate) fn recover(backing: &dyn Backing, expected: Expected) -> Result<Recov
         misplaced: Vec::new(),
         admitted: false,
     };
-    for (number, _) in list(backing)? {
+    for LogFile { number, .. } in list(backing)? {
         reading.read(backing, number)?;
     }
     Ok(reading.finish())
@@ -245,7 +245,7 @@ impl Reading {
                 Scanned::Frame { at, header } => (at, header),
             };
             let sequence = header.meta.sequence;
-            // Whose it is stands there with a version of the files before.
+            // The identity carries a version of the files before.
             if header.meta.offset != IDENTITY {
                 for hole in self.holes.iter_mut().filter(|hole| hole.inside == number) {
                     hole.after.get_or_insert(sequence);
@@ -301,7 +301,7 @@ impl Reading {
         });
     }
 
-    /// A section begins that says what everything before it has.
+    /// Begins a section, which says up to which version everything before it is durable.
     fn continues(&mut self, name: &str, durable: Version) {
         self.judge(durable);
         if self.newest < durable {
@@ -321,12 +321,12 @@ impl Reading {
         self.set_apart();
     }
 
-    /// What has been found so far is wrong before what is read next.
+    /// Everything found so far is wrong before the part that is read next.
     fn set_apart(&mut self) {
         self.older = (self.recovered.damaged.len(), self.recovered.torn.len());
     }
 
-    /// Up to a version everything was durable once: what is missing there is no crash's work.
+    /// Everything up to a version was durable once: no crash explains what is missing there.
     fn judge(&mut self, durable: Version) {
         for hole in std::mem::take(&mut self.holes) {
             if hole.precedes(durable) {
@@ -342,7 +342,7 @@ impl Reading {
         match header.meta.offset {
             DUMP => self.section.dump = true,
             DUMP_END => {
-                // Whatever was before, this section has everything.
+                // This section is complete, whatever was before.
                 let Section { number, dump, hole } = self.section;
                 if dump && !hole {
                     self.slots.retain(|_, slot| slot.section == number);
@@ -376,7 +376,7 @@ impl Reading {
                     self.newest
                 ));
             } else if !self.recovered.complete && !self.admitted && version > 0 {
-                let what = "there is no whole dump in it".to_owned();
+                let what = "it holds no complete dump".to_owned();
                 self.recovered.damaged.push(what);
             }
         }
@@ -408,7 +408,7 @@ fn replay(mut raw: &[u8], section: u64, slots: &mut Slots) -> bool {
             return false;
         };
         for change in commit.changes {
-            // Keys under a lease went with the process that held it.
+            // Keys under a lease end with the process that held it.
             let value = change.value.filter(|_| !change.leased);
             let found = Slot {
                 section,

@@ -1,4 +1,4 @@
-//! A catalog that is cut short, exchanged or renewed.
+//! A catalog that is truncated, exchanged or replaced.
 
 use std::fs;
 
@@ -43,8 +43,7 @@ fn problems(store: &Path, repair: bool) -> Vec<String> {
     problems.map(|problem| problem.what).collect()
 }
 
-/// The power goes at each step of rewriting it, while the last commits before that were
-/// not written yet.
+/// The power fails at each step of rewriting it, before the last commits were written.
 #[test]
 fn a_renewal_that_is_cut_short_is_no_damage() {
     let work = tempfile::tempdir().unwrap();
@@ -149,7 +148,7 @@ fn sections(file: &Path) -> Vec<(u64, FrameMeta)> {
     found
 }
 
-/// Every section in a file of its own, as before sessions went on with the last one.
+/// Every section in a separate file, as before sessions continued the last one.
 fn split(store: &Path) {
     let [file] = &files(store)[..] else {
         panic!("several files")
@@ -195,7 +194,7 @@ fn many_files_of_earlier_sessions_are_merged() {
 
 type Pairs = std::collections::BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// What the catalog of a store that was closed in order says, which is all.
+/// The contents of the catalog of a cleanly closed store, which are complete.
 fn in_catalog(store: &Path) -> Pairs {
     let backing = PosixBacking::new(store);
     let expected = Expected {
@@ -211,7 +210,7 @@ fn in_catalog(store: &Path) -> Pairs {
         .collect()
 }
 
-/// What the index says.
+/// The contents of the index.
 fn indexed(store: &Path) -> Pairs {
     let options = shale_index::engine::Options {
         read_only: true,
@@ -268,7 +267,7 @@ fn what_a_crash_took_from_either_does_not_come_back() {
         fs::create_dir(&live).unwrap();
         let store = Store::open(&live, &options()).unwrap();
         if given_up {
-            // The next dump goes on with the file of this one.
+            // The next dump continues the file of this one.
             let catalog = store.writer.catalog.as_ref().unwrap();
             catalog.log.stop.store(true, Ordering::SeqCst);
             assert!(catalog.log.dump(&*catalog.engine).is_err());
@@ -292,7 +291,7 @@ fn what_a_crash_took_from_either_does_not_come_back() {
     }
 }
 
-/// The file is as it was at the end of an earlier session, or damaged in one.
+/// The file has the state of the end of an earlier session, or is damaged in one.
 #[test]
 fn damage_to_any_session_of_a_file_is_noticed() {
     let dir = tempfile::tempdir().unwrap();
@@ -327,7 +326,7 @@ fn a_file_that_is_missing_or_older_is_noticed_wherever_it_is() {
     for file in files(dir.path()) {
         let whole = fs::read(&file).unwrap();
         let header = shale_codec::parse_header(&whole).unwrap();
-        // As it was when nothing but its beginning had been written.
+        // The state in which only its beginning had been written.
         fs::write(&file, &whole[..header.frame_len as usize]).unwrap();
         let older = problems(dir.path(), false);
         assert!(!older.is_empty(), "{} is older", file.display());

@@ -14,8 +14,8 @@ use crate::Error;
 /// Name of the lock in a store.
 pub const FILE: &str = "lock";
 
-/// Held as long as the store is in use. A process that waits for its end finds the note gone when the
-/// store was left in order, and still there when it was not.
+/// Held as long as the store is in use. A process that waits for the lock finds the note gone after
+/// a clean shutdown, and still there otherwise.
 #[derive(Debug)]
 pub(crate) struct StoreLock {
     file: File,
@@ -24,7 +24,7 @@ pub(crate) struct StoreLock {
 }
 
 impl StoreLock {
-    /// Takes the lock. `purpose` tells others what the store is used for.
+    /// Takes the lock. `purpose` shows other processes what the store is used for.
     ///
     /// # Errors
     /// [`Error::Locked`] when another process has it.
@@ -59,12 +59,12 @@ impl StoreLock {
         }
     }
 
-    /// The note of a process that did not leave the store in order.
+    /// The note of a process that did not shut down cleanly.
     pub(crate) fn found_note(&self) -> Option<&str> {
         self.found.as_deref()
     }
 
-    /// Whether to leave the note behind: not everything has become durable.
+    /// Whether to keep the note: not everything has become durable.
     pub(crate) fn leave_note(&self, leave: bool) {
         self.keep_note.store(leave, Ordering::Relaxed);
     }
@@ -82,13 +82,15 @@ impl StoreLock {
             file.write_all(text.as_bytes())
         };
         if let Err(e) = append(&self.file) {
-            tracing::warn!("cannot tell in the lock what is not stored: {e}");
+            tracing::warn!(
+                "cannot note in the file {FILE} which data is not stored: {e}; the log lists it"
+            );
         }
     }
 }
 
 fn held(store: &Path, mut file: File) -> Error {
-    // A note that is there all the same is of a writer that has died.
+    // With a shared lock, a note belongs to a writer that has died.
     let shared = flock(&file, FlockOperation::NonBlockingLockShared).is_ok();
     let note = note_in(&mut file).unwrap_or_default();
     let holder = match note.lines().next().and_then(|line| line.split_once(' ')) {
@@ -102,14 +104,14 @@ fn held(store: &Path, mut file: File) -> Error {
     }
 }
 
-/// The note in a lock: process and purpose, then perhaps what is not stored.
+/// The note in a lock: process and purpose, then perhaps ranges that are not stored.
 fn note_in(file: &mut File) -> Option<String> {
     let mut note = String::new();
     file.read_to_string(&mut note).ok()?;
     (!note.trim().is_empty()).then_some(note)
 }
 
-/// Who holds a lock together with others, as far as this machine knows.
+/// The readers that share a lock, as far as this machine knows.
 fn readers(file: &File) -> String {
     const LOCKS: &str = "/proc/locks";
     let listed = std::fs::read_to_string(LOCKS).unwrap_or_default();
@@ -146,7 +148,7 @@ fn lockers(listed: &str, place: &str) -> Vec<u32> {
     found
 }
 
-/// Held by readers, of which there may be several; writes nothing.
+/// The lock of readers, of which there may be several; writes nothing.
 #[derive(Debug)]
 pub(crate) struct SharedLock {
     _file: File,
@@ -187,9 +189,9 @@ fn cannot_be_written(file: &File) -> bool {
     fstatvfs(file).is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::RDONLY))
 }
 
-/// Takes a lock that is free, or becomes free at once: a daemon that was killed keeps it until
-/// the kernel has taken it apart. A server that is asked for the lock may be interrupted. The
-/// lock ends with the file; to unlock it could fail.
+/// Takes a lock that is free, or becomes free soon: a killed daemon keeps it until the kernel has
+/// released its resources. A server may interrupt the request. The lock ends with the file;
+/// unlocking could fail.
 fn lock_soon(file: &File, how: FlockOperation) -> Result<(), Errno> {
     for _ in 0..GRACE_STEPS {
         match flock(file, how) {
@@ -201,13 +203,13 @@ fn lock_soon(file: &File, how: FlockOperation) -> Result<(), Errno> {
     flock(file, how)
 }
 
-/// How long a held lock is waited for.
+/// How long to wait for a held lock.
 const GRACE_STEPS: u32 = 20;
 const GRACE_STEP: std::time::Duration = std::time::Duration::from_millis(50);
 
 impl Drop for StoreLock {
     fn drop(&mut self) {
-        // The note is about a process that is gone; the lock itself ends with the file.
+        // The note is about a process that has ended; the lock itself ends with the file.
         if !self.keep_note.load(Ordering::Relaxed) {
             let _ = self.file.set_len(0);
         }

@@ -12,7 +12,7 @@ pub use presence::Presence;
 pub(crate) use presence::PresenceMonitor;
 pub(crate) use reserve::{FILE as RESERVE_FILE, Reserve};
 pub(crate) use space::{SpaceGuard, margin};
-pub use superblock::{FILE as SUPERBLOCK_FILE, Superblock, check as check_superblock};
+pub use superblock::{FILE as SUPERBLOCK_FILE, Format, Superblock, check as check_superblock};
 
 /// Where the index of a store is.
 pub(crate) const INDEX_DIR: &str = "index";

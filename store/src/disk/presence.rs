@@ -15,22 +15,22 @@ use crate::primitives::atomic::{AtomicBool, Ordering};
 /// Time between two checks whether the store was moved.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// Without these there is no store.
+/// The essential parts of a store.
 const PARTS: [&str; 3] = [superblock::FILE, PACKS_DIR, INDEX_DIR];
 
-/// What has become of the directory of a store.
+/// The state of the directory of a store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Presence {
-    /// It is where it was found, or was moved.
+    /// It is in its place, or was moved.
     There(StoreLocation),
-    /// It was removed, or a part of it that no store can do without.
+    /// It was removed, or an essential part of it.
     Removed,
 }
 
-/// What was found when the directory was checked.
+/// The result of the last checks of the directory.
 #[derive(Debug)]
 pub(crate) struct PresenceMonitor {
-    /// What was there when the store was opened and has to stay.
+    /// Parts that existed when the store was opened and must stay.
     parts: Vec<&'static Path>,
     removed: AtomicBool,
     moved: Mutex<Moved>,
@@ -54,7 +54,7 @@ struct Moved {
 }
 
 impl PresenceMonitor {
-    /// What has become of the directory now.
+    /// The state of the directory now.
     pub(crate) fn look(&self, backing: &dyn Backing) -> Presence {
         if self.is_removed() || self.has_lost_a_part(backing) {
             return Presence::Removed;
@@ -78,8 +78,8 @@ impl PresenceMonitor {
         }
         self.removed.store(true, Ordering::SeqCst);
         tracing::error!(
-            "{}: the store, or a part of it that it cannot do without, has been removed; changes \
-             answer EIO from now on. Copy out of the mount what can still be read, then unmount it",
+            "{}: the store, or an essential part of it, has been removed; changes fail with EIO \
+             from now on. Copy what can still be read out of the mount, then unmount it",
             backing.root().display()
         );
         true
@@ -97,7 +97,7 @@ impl PresenceMonitor {
         let told = std::mem::replace(&mut moved.told, place != StoreLocation::AsFound);
         let what = match place {
             StoreLocation::AsFound if told => {
-                tracing::warn!("{root}: the store is where it was found again");
+                tracing::warn!("{root}: the store is back in its old place");
                 return;
             }
             StoreLocation::AsFound => return,
@@ -108,8 +108,8 @@ impl PresenceMonitor {
             }
         };
         tracing::warn!(
-            "{root}: the store {what}; the mount goes on with it, but unmount it before anything \
-             is mounted from its old place"
+            "{root}: the store {what}; the mount keeps working, but unmount it before you mount \
+             anything from the old place"
         );
     }
 }

@@ -1,9 +1,8 @@
-//! Space that is taken before it is promised.
+//! The reserve: space that is allocated before it is promised.
 //!
 //! `write` returns before anything is stored, and the kernel's cache holds bytes that it has not
-//! even sent. A file without contents occupies as much of the device as all of them may need, so
-//! that nothing else can: not another mount, not another program, not a quota. Storing gives the
-//! space back piece by piece.
+//! even sent. An empty file occupies as much of the device as all of them may need, so that nothing
+//! else can take the space: no other mount, program or quota. Storing releases it piece by piece.
 
 use std::io;
 use std::path::Path;
@@ -30,7 +29,7 @@ pub(crate) struct Reserve {
 impl Reserve {
     /// A reserve that holds nothing yet.
     pub(crate) fn new(backing: Arc<dyn Backing>) -> Self {
-        // Space that a file gives up there can be used only after a transaction has ended.
+        // There, space that a file releases can be used only after a transaction has ended.
         let unable = backing.space_lags();
         Self {
             backing,
@@ -40,12 +39,17 @@ impl Reserve {
         }
     }
 
-    /// Gives up what a session that died has left.
+    /// Removes the reserve of a session that died.
     pub(crate) fn clear(backing: &dyn Backing) {
         if let Err(e) = backing.remove_file(Path::new(FILE))
             && e.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!("the space held in {FILE} by the last session stays occupied: {e}");
+            let path = backing.root().join(FILE);
+            tracing::warn!(
+                "{}: cannot remove the reserve of the last session, its space stays occupied: {e}; \
+                 remove the file while the store is not mounted",
+                path.display()
+            );
         }
     }
 
@@ -54,7 +58,7 @@ impl Reserve {
         self.held.load(Ordering::SeqCst)
     }
 
-    /// Whether the device can hold space for it, as far as is known.
+    /// Whether the device can preallocate, as far as is known.
     pub(crate) fn is_able(&self) -> bool {
         !self.unable.load(Ordering::SeqCst)
     }
@@ -86,7 +90,7 @@ impl Reserve {
                 return Ok(false);
             }
             Err(e) => {
-                // Some of it may have been taken.
+                // Some of it may have been allocated.
                 let _ = open.set_len(held);
                 return Err(e);
             }
@@ -103,20 +107,29 @@ impl Reserve {
             return 0;
         };
         if let Err(e) = open.set_len(bytes) {
-            tracing::warn!("the space held in {FILE} could not be released: {e}");
+            let path = self.backing.root().join(FILE);
+            tracing::warn!(
+                "{}: cannot shrink the reserve, its space stays occupied until the store is \
+                 unmounted: {e}",
+                path.display()
+            );
             return 0;
         }
         self.held.store(bytes, Ordering::SeqCst);
         held - bytes
     }
 
-    /// Gives up everything.
+    /// Releases everything.
     pub(crate) fn close(&self) {
         let mut file = self.file.lock();
         if file.take().is_some()
             && let Err(e) = self.backing.remove_file(Path::new(FILE))
         {
-            tracing::warn!("{FILE} could not be removed, the next mount does so: {e}");
+            let path = self.backing.root().join(FILE);
+            tracing::warn!(
+                "{}: cannot remove the reserve, the next mount tries again: {e}",
+                path.display()
+            );
         }
         self.held.store(0, Ordering::SeqCst);
     }

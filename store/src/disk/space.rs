@@ -1,4 +1,4 @@
-//! Free space on the device: what is accepted must fit.
+//! Free space on the device: accepted data must fit.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -10,27 +10,26 @@ use super::reserve::Reserve;
 use crate::Error;
 use crate::primitives::Mutex;
 
-/// How long an answer of the device is good for.
+/// How long the device's report of its free space is valid.
 const FRESH: Duration = Duration::from_millis(200);
-/// Space that is left to the index when the device is full, also by garbage collection.
+/// The margin: space that only the index may use when the device is full; gc may not.
 const MARGIN_MIN: u64 = 4 << 20;
 const MARGIN_MAX: u64 = 64 << 20;
 
-/// What the index is left on a device of `total` bytes.
+/// The margin on a device of `total` bytes.
 pub(crate) fn margin(total: u64) -> u64 {
     (total / 64).clamp(MARGIN_MIN, MARGIN_MAX)
 }
 
-/// How often a device that counts late is made to count: for a write that seems not to fit, and to
-/// know whether the device is nearly full.
+/// How often a device that reports late is synced: for a write that seems not to fit, and to know
+/// whether the device is nearly full.
 const COUNT: Duration = Duration::from_secs(1);
 const COUNT_LOW: Duration = Duration::from_secs(5);
 
-/// Room for what calls may write that have begun before room became short: Linux limits each to
-/// 2 GiB.
+/// Room for the data of calls that began before room became short: Linux limits each to 2 GiB.
 const CALLS: u64 = 4 << 30;
 
-/// Unit in which most file systems give space away.
+/// Unit in which most file systems allocate space.
 const BLOCK: u64 = 4096;
 
 /// Space is held in steps of a share of the device, within bounds.
@@ -38,40 +37,39 @@ const STEP_SHARE: u64 = 64;
 const STEP_MIN: u64 = 1 << 20;
 const STEP_MAX: u64 = 64 << 20;
 
-/// Refuses writes that would not fit, so that `write` can say so and not only `fsync`.
+/// Refuses writes that would not fit, so that `write` reports it and not only `fsync`.
 ///
-/// Whatever has been accepted, in this process and in a cache above it, is covered by space that
-/// is held for it ([`Reserve`]), or where the device cannot hold any, was free when it was
-/// accepted.
+/// All accepted data, in this process and in a cache above it, is covered by space that is held for
+/// it ([`Reserve`]), or, if the device cannot hold any, had free space when it was accepted.
 #[derive(Debug)]
 pub(crate) struct SpaceGuard {
     held: Reserve,
     /// Bytes that a cache above may have accepted and not sent yet.
     above: AtomicU64,
-    /// Room is short: what is accepted from now on has to be asked for first.
+    /// Room is short: a writer must ask before its data is accepted.
     short: AtomicBool,
     /// How often room has become short.
     shortages: AtomicU64,
-    /// Bytes that came since then from files without a promise of room.
+    /// Bytes that have arrived since then from files without a promise of room.
     unasked: AtomicU64,
-    /// The last shortage in which all writers have been told to ask.
+    /// The last shortage in which all writers know that they must ask.
     told: AtomicU64,
     listener: OnceLock<Listener>,
-    /// The device would not hold more when it was asked last because of a quota.
+    /// The device last refused to hold more because of a quota.
     over_quota: AtomicBool,
     step: u64,
     available: AtomicI64,
     asked: Mutex<Asked>,
-    /// Bytes written since the device counted, where it does so late.
+    /// Bytes written since the device reported, if it reports late.
     uncounted: AtomicI64,
     late: bool,
     margin: u64,
-    /// What programs leave: the margin, and room for the copy of a pack. A pack can be deleted
-    /// only when everything alive in it has been copied.
+    /// Space that programs leave free: the margin, and room for the copy of a pack. A pack can be
+    /// deleted only when everything live in it has been copied.
     reserve: u64,
 }
 
-/// Called when room becomes short, or is there again.
+/// Called when room becomes short or ceases to be.
 struct Listener(Box<dyn Fn() + Send + Sync>);
 
 impl std::fmt::Debug for Listener {
@@ -80,7 +78,7 @@ impl std::fmt::Debug for Listener {
     }
 }
 
-/// When the device was asked, and what it said last when it had counted everything.
+/// When the device was asked, and its last complete report.
 #[derive(Debug, Default)]
 struct Asked {
     at: Option<Instant>,
@@ -111,7 +109,7 @@ impl SpaceGuard {
         }
     }
 
-    /// Tells how many bytes a cache above may accept before it sends them.
+    /// Sets how many bytes a cache above may accept before it sends them.
     pub(crate) fn set_above(&self, bytes: u64) {
         self.above.store(bytes, Ordering::SeqCst);
     }
@@ -121,24 +119,24 @@ impl SpaceGuard {
         self.short.load(Ordering::SeqCst)
     }
 
-    /// Room for less than this is not given away.
+    /// Smaller amounts of room are not given away.
     pub(crate) fn slack(&self) -> u64 {
         self.step / 4
     }
 
-    /// Bytes of the device that are held for what has been accepted.
+    /// Bytes of the device that are held for accepted data.
     pub(crate) fn held(&self) -> u64 {
         self.held.held()
     }
 
-    /// Whether so much of what may be in the cache above is covered, beside `accepted` bytes, that
-    /// a few more do no harm.
+    /// Whether the space held covers enough of what the cache above may hold, in addition to
+    /// `accepted` bytes, that a few more do no harm.
     pub(crate) fn covers_half_above(&self, accepted: u64) -> bool {
         self.held.is_able() && self.held() >= accepted + self.above.load(Ordering::SeqCst) / 2
     }
 
-    /// Makes sure that `accepted` bytes, and all that the cache above may hold, can be stored
-    /// even if nothing of them compresses.
+    /// Ensures that `accepted` bytes, and all that the cache above may hold, can be stored even if
+    /// nothing compresses.
     pub(crate) fn cover(&self, backing: &dyn Backing, accepted: u64) -> Result<(), Error> {
         let above = self.above.load(Ordering::SeqCst);
         let need = accepted + above;
@@ -149,7 +147,7 @@ impl SpaceGuard {
             let eased = self.fits(backing, ease, self.reserve);
             (eased, eased || self.fits(backing, need, self.reserve))
         };
-        // A call that has begun is not asked about again, however much it writes.
+        // The kernel does not ask again about a call that has begun, however much it writes.
         let roomy = eased && self.look(backing, FRESH) >= (self.reserve + CALLS) as i64;
         self.set_short(!roomy);
         if covered {
@@ -163,8 +161,8 @@ impl SpaceGuard {
         }
     }
 
-    /// What is held while no writer has to ask. Until all are told to ask, the cache above may send
-    /// what it holds and fill up again; and pages of mappings may take as much.
+    /// The space to hold while no writer has to ask. Until all writers ask, the cache above may
+    /// send its contents and fill up again; and pages of mappings may take as much.
     fn ease(&self, accepted: u64) -> u64 {
         accepted + 4 * self.above.load(Ordering::SeqCst) + self.step
     }
@@ -180,39 +178,39 @@ impl SpaceGuard {
         self.tell();
     }
 
-    /// Makes the listener look again.
+    /// Makes the listener check again.
     pub(crate) fn tell(&self) {
         if let Some(Listener(changed)) = self.listener.get() {
             changed();
         }
     }
 
-    /// Number of the present shortage.
+    /// Number of the current shortage.
     pub(crate) fn shortage(&self) -> u64 {
         self.shortages.load(Ordering::SeqCst)
     }
 
-    /// From now on every writer asks before the cache above accepts more, and what it had accepted
-    /// before has come.
+    /// From now on every writer asks before the cache above accepts more, and everything it had
+    /// accepted before has arrived.
     pub(crate) fn set_told(&self, shortage: u64) {
         self.told.store(shortage, Ordering::SeqCst);
     }
 
     /// Whether `bytes` of a file for which no writer has asked may be among those that the cache
-    /// above had accepted before its writers were told to ask. Others come from mappings, and must
-    /// not take what is held for those who asked.
+    /// above accepted before its writers had to ask. Others come from mappings, and must not take
+    /// the space held for writers that asked.
     pub(crate) fn is_promised(&self, bytes: u64) -> bool {
         let most = 3 * self.above.load(Ordering::SeqCst);
         self.told.load(Ordering::SeqCst) != self.shortage()
             && self.unasked.fetch_add(bytes, Ordering::SeqCst) + bytes <= most
     }
 
-    /// Has `changed` called whenever room becomes short or is there again. Must not wait.
+    /// Calls `changed` whenever room becomes short or ceases to be. It must not wait.
     pub(crate) fn listen(&self, changed: Box<dyn Fn() + Send + Sync>) {
         let _ = self.listener.set(Listener(changed));
     }
 
-    /// Holds `ease` bytes, or `need` bytes where there are not as many. Returns false where the
+    /// Holds `ease` bytes, or `need` bytes if there is not enough space. Returns false if the
     /// device cannot hold any.
     fn hold(&self, backing: &dyn Backing, need: u64, ease: u64) -> bool {
         if !self.held.is_able() {
@@ -236,7 +234,7 @@ impl SpaceGuard {
                         self.over_quota
                             .store(errno == libc::EDQUOT, Ordering::SeqCst);
                     }
-                    // Storing the data meets and reports the error.
+                    // Storing the data reports the error.
                     _ => return false,
                 },
             }
@@ -244,13 +242,13 @@ impl SpaceGuard {
         true
     }
 
-    /// Whether the index has the room that is left to it.
+    /// Whether the margin of the index is free.
     pub(crate) fn has_margin(&self, backing: &dyn Backing) -> bool {
         self.fits(backing, 0, self.margin)
     }
 
-    /// Gives the index the room that is left to it, out of what is held: committing what was
-    /// accepted takes some.
+    /// Restores the margin of the index out of the space that is held: committing accepted data
+    /// takes some.
     pub(crate) fn keep_margin(&self, backing: &dyn Backing) {
         let margin = self.margin as i64;
         if self.look(backing, FRESH) < margin {
@@ -259,7 +257,7 @@ impl SpaceGuard {
         }
     }
 
-    /// Makes way for `bytes` that were accepted and are about to be stored.
+    /// Releases space for `bytes` that were accepted and are about to be stored.
     ///
     /// # Errors
     /// `ENOSPC` where they would take what is left to the index: more was accepted than is
@@ -271,14 +269,14 @@ impl SpaceGuard {
         self.admit_above(backing, bytes, self.margin)
     }
 
-    /// What the store can use of the device, as it says now.
+    /// Space that the store can use, as the device reports it now.
     pub(crate) fn usable(&self, backing: &dyn Backing) -> u64 {
         self.count(backing, Duration::ZERO);
         let available = self.look(backing, Duration::ZERO);
         u64::try_from(available).unwrap_or(0) + self.held()
     }
 
-    /// Gives up so much of what is held; returns whether there was any.
+    /// Releases this much of the space that is held; returns whether there was any.
     pub(crate) fn release(&self, bytes: u64) -> bool {
         if bytes == 0 {
             return false;
@@ -290,8 +288,8 @@ impl SpaceGuard {
         freed > 0
     }
 
-    /// Gives up what is held beyond what `accepted` bytes need at least; returns whether there was
-    /// anything.
+    /// Releases the space that is held beyond the minimum for `accepted` bytes; returns whether
+    /// there was any.
     pub(crate) fn release_surplus(&self, accepted: u64) -> bool {
         let need = accepted + self.above.load(Ordering::SeqCst);
         let freed = self.held.shrink(need);
@@ -299,7 +297,7 @@ impl SpaceGuard {
         freed > 0
     }
 
-    /// Gives up what is held beyond what `accepted` bytes need with ease.
+    /// Releases the space that is held beyond a comfortable amount for `accepted` bytes.
     pub(crate) fn relax(&self, accepted: u64) {
         let ease = self.ease(accepted);
         let freed = self.held.shrink(ease.next_multiple_of(self.step));
@@ -311,7 +309,7 @@ impl SpaceGuard {
         self.held.close();
     }
 
-    /// What is accepted and not covered by space that is held.
+    /// Accepted bytes that no held space covers.
     fn uncovered(&self, accepted: u64) -> u64 {
         if self.held.is_able() {
             return 0;
@@ -319,7 +317,8 @@ impl SpaceGuard {
         accepted + self.above.load(Ordering::SeqCst)
     }
 
-    /// Whether a copy of `bytes` of what is stored fits beside what was accepted from programs.
+    /// Whether a copy of `bytes` of stored data fits in addition to the data accepted from
+    /// programs.
     pub(crate) fn admit(
         &self,
         backing: &dyn Backing,
@@ -329,7 +328,7 @@ impl SpaceGuard {
         self.admit_above(backing, bytes + self.uncovered(accepted), self.reserve)
     }
 
-    /// The same for garbage collection, which may use what programs leave.
+    /// The same for gc, which may use the space that programs leave free.
     pub(crate) fn admit_copy(
         &self,
         backing: &dyn Backing,
@@ -353,7 +352,7 @@ impl SpaceGuard {
         fits(FRESH) || fits(Duration::ZERO) || (self.count(backing, COUNT) && fits(FRESH))
     }
 
-    /// Bytes available; an answer of the device that is not older than `fresh` will do.
+    /// Bytes available, by a report of the device that is not older than `fresh`.
     fn look(&self, backing: &dyn Backing, fresh: Duration) -> i64 {
         if self.late && self.asked.lock().counted.is_none() {
             self.count(backing, Duration::ZERO);
@@ -372,8 +371,8 @@ impl SpaceGuard {
         self.available.load(Ordering::Relaxed)
     }
 
-    /// Makes a device count that does so late, unless it has done so a moment ago. Returns whether
-    /// it has.
+    /// Makes a device that reports late bring its report up to date, unless it has just done so.
+    /// Returns whether it has.
     fn count(&self, backing: &dyn Backing, moment: Duration) -> bool {
         if !self.late {
             return false;
@@ -382,7 +381,7 @@ impl SpaceGuard {
         if asked.counted.is_some_and(|(at, _)| at.elapsed() < moment) {
             return false;
         }
-        // What is written meanwhile may or may not be counted.
+        // Data written meanwhile may or may not be included.
         let before = self.uncounted.load(Ordering::Relaxed);
         let Ok(space) = backing.sync_space().and_then(|()| backing.space()) else {
             return false;
@@ -397,7 +396,7 @@ impl SpaceGuard {
         true
     }
 
-    /// Bytes available, of which a device that counts late is asked again when they are few.
+    /// Bytes available; if they are few, asks a device that reports late again.
     fn look_twice(&self, backing: &dyn Backing, fresh: Duration) -> i64 {
         let available = self.look(backing, fresh);
         if available < 4 * self.reserve as i64 && self.count(backing, COUNT_LOW) {
@@ -411,7 +410,7 @@ impl SpaceGuard {
         self.look_twice(backing, FRESH) < 3 * self.reserve as i64
     }
 
-    /// Bytes that garbage collection may write, beside the `accepted` ones of programs.
+    /// Bytes that gc may write, in addition to the `accepted` ones of programs.
     pub(crate) fn room(&self, backing: &dyn Backing, accepted: u64) -> u64 {
         let left = (self.uncovered(accepted) + self.margin) as i64;
         u64::try_from(self.look_twice(backing, Duration::ZERO) - left).unwrap_or(0)

@@ -4,7 +4,8 @@
 //! offset  size  field
 //!      0     8  magic "SHALEFS\0"
 //!      8     4  format version, little-endian
-//!     12     4  reserved, 0
+//!     12     1  1 while the index is upgraded from format 2, otherwise 0
+//!     13     3  reserved, 0
 //!     16    16  identity of the store, random
 //!     32     8  creation time, seconds since the epoch, little-endian
 //!     40    16  reserved, 0
@@ -25,27 +26,43 @@ const MAGIC: &[u8; 8] = b"SHALEFS\0";
 const LEN: usize = 64;
 
 /// The format version this program writes and the newest it reads.
-const FORMAT_VERSION: u32 = 2;
+const FORMAT_VERSION: u32 = 3;
+/// The format version that this program upgrades.
+const OLD_VERSION: u32 = 2;
 
-/// What a superblock says.
+/// The contents of a superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Superblock {
     /// Identity of the store.
     pub id: [u8; 16],
     /// Seconds since the epoch at its creation.
     pub created: u64,
+    /// Which format it has.
+    pub format: Format,
+}
+
+/// The format of a store.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// The one that this program writes.
+    #[default]
+    Current,
+    /// On the way from format 2 to that one: its index has keys of both.
+    Upgrading,
+    /// Format 2.
+    Old,
 }
 
 /// Why a superblock cannot be used.
 #[derive(Debug, PartialEq, Eq)]
 enum Flaw {
     Damaged(String),
-    /// Sound, but of this version.
+    /// Sound, but of this unknown version.
     Unknown(u32),
 }
 
 impl Superblock {
-    /// The superblock of a store that has to be there.
+    /// The superblock of a store; it must exist.
     pub(crate) fn require(backing: &dyn Backing) -> Result<Self, Error> {
         Self::read(backing)?.ok_or_else(|| Error::NotAStore {
             path: backing.root().to_owned(),
@@ -65,13 +82,19 @@ impl Superblock {
         Ok(Self {
             id,
             created: now.map_or(0, |d| d.as_secs()),
+            format: Format::Current,
         })
     }
 
     pub(crate) fn encode(&self) -> [u8; LEN] {
         let mut bytes = [0; LEN];
         bytes[..8].copy_from_slice(MAGIC);
-        bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        let version = match self.format {
+            Format::Current | Format::Upgrading => FORMAT_VERSION,
+            Format::Old => OLD_VERSION,
+        };
+        bytes[8..12].copy_from_slice(&version.to_le_bytes());
+        bytes[12] = u8::from(self.format == Format::Upgrading);
         bytes[16..32].copy_from_slice(&self.id);
         bytes[32..40].copy_from_slice(&self.created.to_le_bytes());
         let crc = crc32c::crc32c(&bytes[..60]);
@@ -102,10 +125,12 @@ impl Superblock {
                 word(60)
             )));
         }
-        let version = word(8);
-        if version != FORMAT_VERSION {
-            return Err(Flaw::Unknown(version));
-        }
+        let format = match (word(8), bytes[12]) {
+            (FORMAT_VERSION, 0) => Format::Current,
+            (FORMAT_VERSION, 1) => Format::Upgrading,
+            (OLD_VERSION, _) => Format::Old,
+            (version, _) => return Err(Flaw::Unknown(version)),
+        };
         let mut id = [0; 16];
         id.copy_from_slice(&bytes[16..32]);
         let mut created = [0; 8];
@@ -113,6 +138,7 @@ impl Superblock {
         Ok(Self {
             id,
             created: u64::from_le_bytes(created),
+            format,
         })
     }
 
@@ -182,6 +208,7 @@ mod tests {
         let block = Superblock {
             id: *b"0123456789abcdef",
             created: 1_700_000_000,
+            format: Format::Current,
         };
         let bytes = block.encode();
         assert_eq!(Superblock::decode(&bytes), Ok(block));
@@ -198,13 +225,23 @@ mod tests {
         let block = Superblock {
             id: *b"0123456789abcdef",
             created: 1_700_000_000,
+            format: Format::Current,
         };
-        let hex: String = block.encode().iter().map(|b| format!("{b:02x}")).collect();
+        let hex = |format| -> String {
+            let bytes = Superblock { format, ..block }.encode();
+            bytes.iter().map(|b| format!("{b:02x}")).collect()
+        };
         assert_eq!(
-            hex,
+            hex(Format::Old),
             "5348414c454653000200000000000000303132333435363738396162636465660\
              0f1536500000000000000000000000000000000000000000000000094205c2c"
         );
+        assert_eq!(hex(Format::Current)[16..32], *"0300000000000000");
+        assert_eq!(hex(Format::Upgrading)[16..32], *"0300000001000000");
+        for format in [Format::Old, Format::Upgrading, Format::Current] {
+            let block = Superblock { format, ..block };
+            assert_eq!(Superblock::decode(&block.encode()), Ok(block));
+        }
     }
 
     #[test]
@@ -214,6 +251,7 @@ mod tests {
         let block = Superblock {
             id: *b"0123456789abcdef",
             created: 1_700_000_000,
+            format: Format::Current,
         };
         let mut bytes = block.encode();
         bytes[8] += 1;
@@ -225,7 +263,7 @@ mod tests {
         let unknown = Superblock::read(&backing);
         assert!(matches!(
             unknown,
-            Err(Error::UnknownFormat { version: 3, .. })
+            Err(Error::UnknownFormat { version: 4, .. })
         ));
         let options = crate::fsck::FsckOptions {
             rebuild: true,

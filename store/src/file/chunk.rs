@@ -21,7 +21,7 @@ pub(crate) struct Chunk {
     pub(crate) dirty: DirtyBytes,
     /// The oldest write among the dirty bytes.
     pub(crate) dirty_seq: u64,
-    /// Older bytes on their way to a pack and the index.
+    /// Older bytes that a worker or the committer has.
     pub(crate) frozen: Option<Arc<Frozen>>,
 }
 
@@ -51,6 +51,23 @@ impl Chunk {
         self.dirty.iter().chain(frozen)
     }
 
+    /// The end of its unwritten bytes that were not punched out of the file; 0 when there are none.
+    pub(super) fn end(&self) -> u64 {
+        let end = |(start, piece): (u64, &[u8])| start + piece.len() as u64;
+        let dirty = self.dirty.iter().map(end).max().unwrap_or(0);
+        let frozen = self.frozen.as_ref().map_or(0, |frozen| {
+            let mut left = DirtyBytes::default();
+            for (start, piece) in frozen.data.iter() {
+                left.write(start, piece, 0);
+            }
+            for hole in frozen.punched.lock().iter() {
+                left.remove(hole.clone());
+            }
+            left.iter().map(end).max().unwrap_or(0)
+        });
+        dirty.max(frozen)
+    }
+
     /// Whether these are the frozen bytes of the chunk.
     pub(super) fn is_frozen_as(&self, frozen: &Arc<Frozen>) -> bool {
         self.frozen.as_ref().is_some_and(|f| Arc::ptr_eq(f, frozen))
@@ -58,13 +75,13 @@ impl Chunk {
 }
 
 impl Flushed {
-    /// The extents without what has been punched out of the file meanwhile.
+    /// The extents without the ranges punched out of the file meanwhile.
     pub(crate) fn surviving(&self) -> Vec<Extent> {
         let mut extents = self.extents.clone();
         for hole in self.frozen.punched.lock().iter() {
             extents = extents
                 .iter()
-                .flat_map(|e| [e.slice(0, hole.start), e.slice(hole.end, u64::MAX)])
+                .flat_map(|e| [e.slice(0..hole.start), e.slice(hole.end..u64::MAX)])
                 .flatten()
                 .collect();
         }

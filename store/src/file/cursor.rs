@@ -1,8 +1,6 @@
-//! Where a file is being read, and what a sequential reader needs next.
+//! Where a file is being read, and which bytes a sequential reader needs next.
 
 use std::ops::Range;
-
-use super::state::File;
 
 /// Bytes read in a row after which a reader counts as sequential.
 const SEQUENTIAL: u64 = 256 << 10;
@@ -20,27 +18,21 @@ pub(super) struct ReadCursor {
     bytes: u64,
     /// Everything before has been requested.
     requested: u64,
-    /// Everything before has been let go.
+    /// Everything before has been released.
     passed: u64,
 }
 
-/// What a sequential reader needs next, and what it has left behind.
+/// The range that a sequential reader needs next, and the range it has passed.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Window {
+pub(crate) struct ReadWindow {
     pub(crate) ahead: Range<u64>,
     pub(crate) behind: Range<u64>,
 }
 
-impl File {
-    /// Follows a read. Returns what to decode ahead and what to let go behind, when it is time to
-    /// move the window of at most `limit` bytes.
-    pub(crate) fn follow_read(&self, offset: u64, len: u64, limit: u64) -> Option<Window> {
-        self.cursor.lock().follow(offset, len, limit)
-    }
-}
-
 impl ReadCursor {
-    fn follow(&mut self, offset: u64, len: u64, limit: u64) -> Option<Window> {
+    /// Follows a read. Returns which range to decode ahead and which to release behind, when it is
+    /// time to move the window of at most `limit` bytes.
+    pub(super) fn follow(&mut self, offset: u64, len: u64, limit: u64) -> Option<ReadWindow> {
         let end = offset.saturating_add(len);
         // Requests of one reader overtake each other a little.
         if offset.abs_diff(self.next) <= STEP {
@@ -55,9 +47,9 @@ impl ReadCursor {
                 passed: offset,
             };
         }
-        // A reader of a few bytes here and there in a range does not want all of it.
+        // A reader of a few bytes here and there does not need the whole range.
         let dense = self.bytes >= (self.next - self.start) / 4 * 3;
-        // Not much further ahead than it has come.
+        // Not much further ahead than the reader has come.
         let window = limit.min(self.bytes.saturating_mul(2));
         let wanted = self.next.saturating_add(window);
         if self.bytes < SEQUENTIAL
@@ -69,7 +61,7 @@ impl ReadCursor {
         let from = self.requested.max(self.next);
         self.requested = wanted;
         let passed = self.next.saturating_sub(BEHIND).max(self.passed);
-        Some(Window {
+        Some(ReadWindow {
             ahead: from..wanted,
             behind: std::mem::replace(&mut self.passed, passed)..passed,
         })

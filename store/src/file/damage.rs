@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use shale_index::Ino;
+
 use crate::Error;
 use crate::primitives::Mutex;
 
@@ -12,7 +14,7 @@ const REMEMBERED: usize = 256;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
     /// The file.
-    pub ino: u64,
+    pub ino: Ino,
     /// Where in the file.
     pub offset: u64,
     /// Why.
@@ -21,10 +23,10 @@ pub struct Damage {
 
 /// Files that could not be read since the store was opened, with one place for each.
 #[derive(Debug, Default)]
-pub(crate) struct DamageList(Mutex<BTreeMap<u64, Damage>>);
+pub(crate) struct DamageList(Mutex<BTreeMap<Ino, Damage>>);
 
 impl DamageList {
-    /// Remembers what an error says of damage, if it does.
+    /// Remembers the damage that an error reports, if any.
     pub(crate) fn note_error(&self, error: &Error) {
         if let Error::Damaged { ino, offset, .. } = *error {
             self.note(Damage {
@@ -36,7 +38,7 @@ impl DamageList {
     }
 
     /// Remembers that a file could not be read, whether its pack is damaged, lost or out of reach.
-    pub(crate) fn note_unreadable(&self, ino: u64, offset: u64, error: &Error) {
+    pub(crate) fn note_unreadable(&self, ino: Ino, offset: u64, error: &Error) {
         if matches!(
             error,
             Error::Damaged { .. } | Error::PackGone { .. } | Error::Io { .. }
@@ -54,7 +56,7 @@ impl DamageList {
         self.0.lock().len() as u64
     }
 
-    /// The places, each checked again: forgets what `is_unreadable` does not confirm.
+    /// The places, each checked again: forgets those that `is_unreadable` does not confirm.
     pub(crate) fn recheck(&self, is_unreadable: impl Fn(&Damage) -> bool) -> Vec<Damage> {
         let known: Vec<Damage> = self.0.lock().values().cloned().collect();
         let mut left = Vec::new();
@@ -77,7 +79,7 @@ impl DamageList {
 }
 
 impl Error {
-    /// Whether a line of a log tells of [`Error::Damaged`].
+    /// Whether a line of a log reports [`Error::Damaged`].
     #[must_use]
     pub fn tells_of_damage(line: &str) -> bool {
         line.contains(" is damaged: ")

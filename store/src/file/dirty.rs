@@ -1,6 +1,7 @@
 //! Unwritten bytes of a chunk: disjoint pieces, later writes win.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// Pieces of a chunk by their offset in the file. Pieces that touch are one.
 #[derive(Debug, Default)]
@@ -32,15 +33,15 @@ impl DirtyBytes {
         self.spare = buffer;
     }
 
-    /// Whether one piece covers all from `start` to `end`.
-    pub(crate) fn covers(&self, start: u64, end: u64) -> bool {
+    /// Whether one piece covers all of a range.
+    pub(crate) fn covers(&self, range: &Range<u64>) -> bool {
         self.pieces
-            .range(..=start)
+            .range(..=range.start)
             .next_back()
-            .is_some_and(|(&offset, piece)| offset + piece.len() as u64 >= end)
+            .is_some_and(|(&offset, piece)| offset + piece.len() as u64 >= range.end)
     }
 
-    /// Lays `data` over what is there. `room` is how far the piece may be expected to grow.
+    /// Lays `data` over the existing bytes. `room` is how far the piece may be expected to grow.
     pub(crate) fn write(&mut self, offset: u64, data: &[u8], room: usize) {
         let end = offset + data.len() as u64;
         if let Some((&start, piece)) = self.pieces.range_mut(..=offset).next_back() {
@@ -55,21 +56,22 @@ impl DirtyBytes {
                 piece.truncate((offset - start) as usize);
                 grow(piece, data, room);
                 self.bytes += data.len() as u64;
-                self.swallow(start, end, room);
+                self.swallow(start..end, room);
                 return;
             }
         }
         let mut piece = std::mem::take(&mut self.spare);
         grow(&mut piece, data, room);
         self.bytes += data.len() as u64;
-        let hidden = self.hidden_by(offset, end);
+        let hidden = self.hidden_by(&(offset..end));
         let tail = self.take_hidden(&hidden, end);
         self.insert_grown(offset, piece, tail, room);
     }
 
-    /// After the piece at `start` has grown to `end`: merges what it now overlaps or touches.
-    fn swallow(&mut self, start: u64, end: u64, room: usize) {
-        let mut hidden = self.hidden_by(start, end);
+    /// After a piece has grown to cover `range`: merges the pieces that it now overlaps or touches.
+    fn swallow(&mut self, range: Range<u64>, room: usize) {
+        let mut hidden = self.hidden_by(&range);
+        let Range { start, end } = range;
         hidden.retain(|&offset| offset != start);
         let tail = self.take_hidden(&hidden, end);
         if let Some(piece) = self.pieces.remove(&start) {
@@ -77,14 +79,15 @@ impl DirtyBytes {
         }
     }
 
-    fn hidden_by(&self, start: u64, end: u64) -> Vec<u64> {
+    /// Offsets of the pieces that begin in a range or touch its end.
+    fn hidden_by(&self, range: &Range<u64>) -> Vec<u64> {
         self.pieces
-            .range(start..=end)
+            .range(range.start..=range.end)
             .map(|(&offset, _)| offset)
             .collect()
     }
 
-    /// Removes pieces and returns what of them reaches beyond `end`.
+    /// Removes pieces and returns the parts beyond `end`.
     fn take_hidden(&mut self, hidden: &[u64], end: u64) -> Vec<u8> {
         let mut tail = Vec::new();
         for &offset in hidden {
@@ -108,8 +111,9 @@ impl DirtyBytes {
         self.pieces.insert(offset, piece);
     }
 
-    /// Drops what lies between two offsets.
-    pub(crate) fn remove(&mut self, start: u64, end: u64) {
+    /// Drops the bytes in a range.
+    pub(crate) fn remove(&mut self, range: Range<u64>) {
+        let Range { start, end } = range;
         let touched: Vec<u64> = {
             let first = self
                 .pieces
@@ -144,9 +148,9 @@ impl DirtyBytes {
         }
     }
 
-    /// Puts the bytes that are here into `out`, which stands for the file from `start` on, and
-    /// reports each range that was filled.
-    pub(crate) fn copy_to(&self, start: u64, out: &mut [u8], mut filled: impl FnMut(u64, u64)) {
+    /// Copies the bytes into `out`, which stands for the file from `start` on, and reports each
+    /// range that was filled.
+    pub(crate) fn copy_to(&self, start: u64, out: &mut [u8], mut filled: impl FnMut(Range<u64>)) {
         let end = start + out.len() as u64;
         let first = self
             .pieces
@@ -159,12 +163,12 @@ impl DirtyBytes {
             if from < to {
                 out[(from - start) as usize..(to - start) as usize]
                     .copy_from_slice(&piece[(from - offset) as usize..(to - offset) as usize]);
-                filled(from, to);
+                filled(from..to);
             }
         }
     }
 
-    /// The bytes themselves, when they are one piece.
+    /// The bytes, if they are one piece.
     pub(crate) fn into_single(mut self) -> Option<Vec<u8>> {
         if self.pieces.len() != 1 {
             return None;
@@ -173,7 +177,7 @@ impl DirtyBytes {
         Some(piece)
     }
 
-    /// Puts older bytes below these: what is here stays, gaps are filled.
+    /// Puts older bytes below these: existing bytes stay, gaps are filled.
     pub(crate) fn fill_below(&mut self, older: &Self, room: usize) {
         let mut merged = Self::default();
         for (offset, piece) in older.iter() {
@@ -213,14 +217,14 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Step {
         Write(u64, Vec<u8>),
-        Remove(u64, u64),
+        Remove(Range<u64>),
     }
 
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
             3 => (0u64..200, prop::collection::vec(any::<u8>(), 1..60))
                 .prop_map(|(o, d)| Step::Write(o, d)),
-            1 => (0u64..260, 0u64..80).prop_map(|(o, l)| Step::Remove(o, o + l)),
+            1 => (0u64..260, 0u64..80).prop_map(|(o, l)| Step::Remove(o..o + l)),
         ]
     }
 
@@ -237,9 +241,9 @@ mod tests {
                             model[*offset as usize + i] = Some(*b);
                         }
                     }
-                    Step::Remove(start, end) => {
-                        dirty.remove(*start, *end);
-                        for slot in &mut model[*start as usize..*end as usize] {
+                    Step::Remove(range) => {
+                        dirty.remove(range.clone());
+                        for slot in &mut model[range.start as usize..range.end as usize] {
                             *slot = None;
                         }
                     }
@@ -248,8 +252,8 @@ mod tests {
                 prop_assert_eq!(dirty.bytes(), count);
                 let mut out = vec![0; 300];
                 let mut seen = vec![false; 300];
-                dirty.copy_to(50, &mut out, |from, to| {
-                    for i in from..to { seen[(i - 50) as usize] = true; }
+                dirty.copy_to(50, &mut out, |range| {
+                    for i in range { seen[(i - 50) as usize] = true; }
                 });
                 for i in 0..300 {
                     prop_assert_eq!(seen[i].then_some(out[i]), model[i + 50]);
@@ -275,7 +279,7 @@ mod tests {
             }
             above.fill_below(&below, 64);
             let mut out = vec![0; 160];
-            above.copy_to(0, &mut out, |_, _| {});
+            above.copy_to(0, &mut out, |_| {});
             prop_assert_eq!(out, model);
         }
     }

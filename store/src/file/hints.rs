@@ -1,25 +1,21 @@
-//! What is known of the layout of a file while it is being written.
+//! What is known about the layout of a file while it is being written.
 
 use std::ops::Range;
 
 use shale_codec::{ByteOrder, ElementKind, Hint};
 
-use super::state::File;
-
-/// What a layout parser knows of a file.
+/// A layout parser's knowledge of a file.
 pub trait LayoutHints: std::fmt::Debug + Send + Sync {
-    /// Splits a range into parts that are worth being compressed on their own: in order, without
-    /// a gap. A wrong answer only costs density.
-    fn spans(&self, start: u64, end: u64) -> Vec<HintSpan>;
+    /// Splits a range into parts worth compressing separately: in order, without a gap. A wrong
+    /// answer only costs density.
+    fn spans(&self, range: Range<u64>) -> Vec<HintSpan>;
 }
 
 /// A part of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HintSpan {
-    /// First byte.
-    pub start: u64,
-    /// First byte after it.
-    pub end: u64,
+    /// Where it is.
+    pub range: Range<u64>,
     /// What it consists of, if that is known.
     pub element: Option<Element>,
 }
@@ -35,11 +31,11 @@ pub struct Element {
     pub order: ByteOrder,
 }
 
-/// The codec itself finds out about wider elements.
+/// The codec detects wider elements itself.
 const WIDTH_MAX: u32 = 64;
 
 impl Element {
-    /// Whether the codec can make use of it.
+    /// Whether the codec can use it.
     pub(crate) fn is_useful(&self) -> bool {
         (1..=WIDTH_MAX).contains(&self.width)
     }
@@ -58,32 +54,22 @@ impl HintSpan {
     }
 }
 
-impl File {
-    /// The spans of a range; the whole range where nothing is known.
-    pub(crate) fn spans(&self, range: Range<u64>) -> Vec<HintSpan> {
-        let hints = self.hints.lock().clone();
-        spans(hints.as_deref(), range)
-    }
-}
-
 /// The spans of a range by some hints; the whole range where they do not cover it in order.
 pub(crate) fn spans(hints: Option<&dyn LayoutHints>, range: Range<u64>) -> Vec<HintSpan> {
-    let Range { start, end } = range;
     let whole = HintSpan {
-        start,
-        end,
+        range: range.clone(),
         element: None,
     };
     let Some(hints) = hints else {
         return vec![whole];
     };
-    let spans = hints.spans(start, end);
-    let mut at = start;
-    for span in &spans {
-        if span.start != at || span.end <= at {
+    let spans = hints.spans(range.clone());
+    let mut at = range.start;
+    for HintSpan { range, .. } in &spans {
+        if range.start != at || range.end <= at {
             return vec![whole];
         }
-        at = span.end;
+        at = range.end;
     }
-    if at == end { spans } else { vec![whole] }
+    if at == range.end { spans } else { vec![whole] }
 }

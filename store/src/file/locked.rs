@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use shale_backing::failpoint::{Stage, reach};
 use shale_index::extent::{Extent, PackId};
-use shale_index::schema::{MapRoot, Phase};
+use shale_index::schema::{MapRoot, Phase, RecordId};
 use shale_index::{DataCommit, MapChange};
 
 use super::state::{File, FileState};
@@ -17,9 +17,22 @@ use crate::volume::Volume;
 
 /// Holds the lock of a file's state. Dereferences to the state.
 pub(crate) struct LockedFile<'a> {
-    volume: &'a Volume,
-    file: &'a Arc<File>,
-    state: MutexGuard<'a, FileState>,
+    pub(super) volume: &'a Volume,
+    pub(super) file: &'a Arc<File>,
+    pub(super) state: MutexGuard<'a, FileState>,
+}
+
+/// Extents that hold what a file holds already, and how far it has settled with them.
+#[derive(Debug, Default)]
+pub(crate) struct Replacement {
+    pub(crate) extents: Vec<Extent>,
+    pub(crate) phase: Option<Phase>,
+}
+
+impl Replacement {
+    pub(super) fn is_empty(&self) -> bool {
+        self.extents.is_empty() && self.phase.is_none()
+    }
 }
 
 impl File {
@@ -53,23 +66,18 @@ impl<'a> LockedFile<'a> {
         self.file
     }
 
-    /// Waits, with the state unlocked, for something to happen to the file.
+    /// Waits, with the state unlocked, for an event of the file.
     pub(crate) fn wait(&mut self) {
         self.file.moved.wait(&mut self.state);
     }
 
     /// The map of the file, loaded when first needed.
     pub(super) fn map(&mut self) -> Result<&mut FileMap, Error> {
-        // single-node: once loaded, the map is right as long as all changes of the file go
-        // through this lock.
+        // Where no other session writes, the map is right once it is loaded: all changes of the
+        // file go through this lock. Otherwise it shows a snapshot.
         let map = match self.state.map.take() {
             Some(map) => map,
-            None => {
-                let namespace = &self.volume.namespace;
-                let inode = namespace.inode(self.file.ino)?;
-                let records = namespace.commit_records(self.file.ino)?;
-                FileMap::load(&self.volume.frames, &inode, records)?
-            }
+            None => self.load()?.1,
         };
         Ok(self.state.map.insert(map))
     }
@@ -77,7 +85,7 @@ impl<'a> LockedFile<'a> {
     /// Extents between two offsets in order; gaps are holes.
     pub(crate) fn extents(&mut self, range: Range<u64>) -> Result<Vec<Extent>, Error> {
         let frames = &self.volume.frames;
-        self.map()?.range(frames, range.start, range.end)
+        self.map()?.range(frames, range)
     }
 
     /// Stored extents from an offset on, in order and without holes: some, and where to go on;
@@ -87,7 +95,7 @@ impl<'a> LockedFile<'a> {
         if start >= size {
             return Ok((Vec::new(), None));
         }
-        self.map()?.stored_from(frames, start, size)
+        self.map()?.stored_in(frames, start..size)
     }
 
     /// Extents in a pack.
@@ -107,45 +115,52 @@ impl<'a> LockedFile<'a> {
     /// The first byte of a range that is stored.
     pub(crate) fn next_stored(&mut self, range: Range<u64>) -> Result<Option<u64>, Error> {
         let frames = &self.volume.frames;
-        self.map()?.next_data(frames, range.start, range.end)
+        self.map()?.next_data(frames, range)
     }
 
-    /// Commits extents of the file, with whatever else the commit says.
+    /// Commits extents of the file, with the other changes of the commit.
     pub(crate) fn commit(
         &mut self,
         extents: &[Extent],
         mut change: DataCommit,
     ) -> Result<(), Error> {
-        if let Err(e) = self.try_commit(extents, &mut change) {
-            // The map may hold some of the extents although the index has none of them. A later
-            // commit that covers those would subtract from packs what was never added.
-            self.state.map = None;
-            return Err(e);
+        if self.is_shared() {
+            return self.commit_written(extents, &change);
         }
+        let record = self.try_commit(extents, &mut change).inspect_err(|_| {
+            // The map may hold some of the extents although the index has none of them. A later
+            // commit that covers those would subtract bytes from packs that were never added.
+            self.state.map = None;
+        })?;
         self.volume.frames.packs.account(&change.packs);
-        if let Some(map) = self.state.map.as_mut()
-            && change.map != MapChange::Keep
-        {
-            map.committed(matches!(change.map, MapChange::Fold(_)));
+        if let Some(map) = self.state.map.as_mut() {
+            match (change.map, record) {
+                (MapChange::Fold(fold), _) => map.folded(fold.root),
+                (_, Some(record)) => map.appended(record),
+                _ => {}
+            }
         }
         Ok(())
     }
 
-    fn try_commit(&mut self, extents: &[Extent], change: &mut DataCommit) -> Result<(), Error> {
+    fn try_commit(
+        &mut self,
+        extents: &[Extent],
+        change: &mut DataCommit,
+    ) -> Result<Option<RecordId>, Error> {
         if !extents.is_empty() {
             self.lay(extents, change)?;
         }
         let namespace = &self.volume.namespace;
-        namespace.commit_data(self.file.ino, change)?;
-        Ok(())
+        Ok(namespace.commit_data(self.file.ino, change)?)
     }
 
-    /// Lays extents over the map in memory and puts what follows from that into a commit.
+    /// Lays extents over the map in memory and adds the consequences to a commit.
     fn lay(&mut self, extents: &[Extent], change: &mut DataCommit) -> Result<(), Error> {
         let frames = &self.volume.frames;
         let map = self.map()?;
         change.map = match map.inline_with(extents) {
-            Some(all) => MapChange::Fold(MapRoot::Inline(all)),
+            Some(all) => MapChange::Fold(map.as_fold(MapRoot::Inline(all))),
             None => MapChange::Append(extents.to_vec()),
         };
         for extent in extents {
@@ -163,7 +178,7 @@ impl<'a> LockedFile<'a> {
         Ok(())
     }
 
-    /// Commits extents that hold what the file holds already.
+    /// Commits extents with the same contents as the file.
     pub(crate) fn replace(
         &mut self,
         extents: &[Extent],
@@ -179,9 +194,44 @@ impl<'a> LockedFile<'a> {
         self.commit(extents, change)
     }
 
-    /// Whether the map has grown so much that it should be folded; `false` when it is not loaded.
-    pub(crate) fn wants_fold(&self) -> bool {
+    /// Replaces extents by others that `choose` finds for them. It may be called several times,
+    /// and sees the file as it is at the commit.
+    pub(crate) fn replace_where(
+        &mut self,
+        avoid: &[PackId],
+        mut choose: impl FnMut(&mut Self) -> Result<Replacement, Error>,
+    ) -> Result<(), Error> {
+        if self.is_shared() {
+            return self.fold_snapshot(&mut FrameEncoder::new(), avoid, choose);
+        }
+        let Replacement { extents, phase } = choose(self)?;
+        self.replace(&extents, phase)
+    }
+
+    /// Whether other sessions may write the file.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.volume.namespace.is_shared()
+    }
+
+    /// What the inode said of the map when it was loaded, if there were no records beside it.
+    pub(crate) fn folded_root(&mut self) -> Result<Option<MapRoot>, Error> {
+        Ok(self.map()?.folded_root().cloned())
+    }
+
+    /// Whether the map has grown enough to be folded; `false` when it is not loaded.
+    fn wants_fold(&self) -> bool {
         self.state.map.as_ref().is_some_and(FileMap::wants_fold)
+    }
+
+    /// Folds the file if it has grown so much that it should be.
+    pub(crate) fn fold_if_due(&mut self, encoder: &mut FrameEncoder) -> Result<(), Error> {
+        if self.wants_look() {
+            self.fold_if_long(encoder)
+        } else if self.wants_fold() {
+            self.fold(encoder, &[])
+        } else {
+            Ok(())
+        }
     }
 
     /// Whether there is nothing to fold, as far as is known.
@@ -200,13 +250,16 @@ impl<'a> LockedFile<'a> {
         encoder: &mut FrameEncoder,
         avoid: &[PackId],
     ) -> Result<(), Error> {
+        if self.is_shared() {
+            return self.fold_snapshot(encoder, avoid, |_| Ok(Replacement::default()));
+        }
         let (volume, ino) = (self.volume, self.file.ino);
         let map = self.map()?;
         let folded = map.fold(&volume.frames, encoder, avoid)?;
         reach(Stage::FoldWritten);
         volume.frames.packs.make_durable(&folded.pins)?;
         let change = DataCommit {
-            map: MapChange::Fold(folded.root.clone()),
+            map: MapChange::Fold(map.as_fold(folded.root.clone())),
             packs: folded.packs.clone(),
             ..DataCommit::default()
         };

@@ -1,4 +1,4 @@
-//! One file in memory: what is known of it and what is not written yet.
+//! One file in memory: its state and its unwritten data.
 
 use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};
@@ -7,12 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Instant;
 
 use shale_codec::Effort;
+use shale_index::Ino;
 use shale_index::schema::{Inode, Time};
 
 use super::chunk::{Chunk, Flushed, Frozen};
-use super::cursor::ReadCursor;
+use super::cursor::{ReadCursor, ReadWindow};
 use super::dirty::DirtyBytes;
-use super::hints::LayoutHints;
+use super::hints::{HintSpan, LayoutHints, spans};
 use super::lost::LostRanges;
 use super::traffic::TrafficMeter;
 use crate::Error;
@@ -22,7 +23,7 @@ use crate::primitives::{Condvar, Mutex};
 /// A regular file that is open or has unwritten data. All users of the file share it.
 #[derive(Debug)]
 pub struct File {
-    pub(crate) ino: u64,
+    pub(crate) ino: Ino,
     /// Changes only under the lock of the state, and while no chunk is in memory.
     chunk_shift: AtomicU8,
     /// How later writes are encoded; `None` is the default of the store.
@@ -30,11 +31,13 @@ pub struct File {
     pub(super) state: Mutex<FileState>,
     /// Signalled when a chunk has been encoded, committed or has failed.
     pub(super) moved: Condvar,
-    pub(super) hints: Mutex<Option<Arc<dyn LayoutHints>>>,
-    pub(super) cursor: Mutex<ReadCursor>,
+    hints: Mutex<Option<Arc<dyn LayoutHints>>>,
+    cursor: Mutex<ReadCursor>,
     pub(super) traffic: Arc<TrafficMeter>,
-    /// A writer has asked for room before a write to it.
+    /// A writer has asked for room before a write to this file.
     asked: AtomicBool,
+    /// It is known to have no capabilities that a write takes away.
+    unprivileged: AtomicBool,
 }
 
 /// What the lock of a file protects.
@@ -54,16 +57,18 @@ pub(crate) struct FileState {
     pub(crate) ready: Vec<Flushed>,
     /// Counts writes, so that a sync knows what it has to wait for.
     pub(crate) write_seq: u64,
-    /// Why the last pack with data of this file could not be synced.
+    /// Why the sync of the last pack with data of this file failed.
     pub(crate) unsynced: Option<Arc<Error>>,
     pub(crate) dirty_since: Option<Instant>,
     pub(crate) failure: Failure,
-    /// The log has said that something cannot be stored.
+    /// The log has reported that data cannot be stored.
     pub(crate) warned: bool,
     pub(crate) lost: LostRanges,
+    /// Records that this session has added since it last looked whether to fold.
+    pub(super) unfolded: u32,
 }
 
-/// The last error of writing behind. Each handle reports it once.
+/// The last error of write-behind. Each handle reports it once.
 #[derive(Clone, Debug, Default)]
 pub struct Failure {
     pub(crate) seq: u64,
@@ -105,18 +110,31 @@ impl File {
                 failure: Failure::default(),
                 warned: false,
                 lost: LostRanges::default(),
+                unfolded: 0,
             }),
             moved: Condvar::new(),
             hints: Mutex::new(None),
             cursor: Mutex::default(),
             traffic,
             asked: AtomicBool::new(false),
+            unprivileged: AtomicBool::new(false),
         }
     }
 
-    /// Sets what is known of the contents, for later writes.
+    /// Sets the hints for later writes.
     pub fn set_hints(&self, hints: Option<Arc<dyn LayoutHints>>) {
         *self.hints.lock() = hints;
+    }
+
+    /// The spans of a range; the whole range where nothing is known.
+    pub(crate) fn spans(&self, range: Range<u64>) -> Vec<HintSpan> {
+        let hints = self.hints.lock().clone();
+        spans(hints.as_deref(), range)
+    }
+
+    /// Follows a read: what to decode ahead and what to let go behind, when it is time to.
+    pub(crate) fn follow_read(&self, offset: u64, len: u64, limit: u64) -> Option<ReadWindow> {
+        self.cursor.lock().follow(offset, len, limit)
     }
 
     /// Counts bytes that a program has read.
@@ -129,6 +147,17 @@ impl File {
         self.traffic.note_written(bytes as u64);
     }
 
+    /// Whether it is known to have no capabilities that a write takes away.
+    #[must_use]
+    pub fn is_unprivileged(&self) -> bool {
+        self.unprivileged.load(Ordering::Relaxed)
+    }
+
+    /// Notes whether it is known to have no such capabilities.
+    pub fn note_unprivileged(&self, known: bool) {
+        self.unprivileged.store(known, Ordering::Relaxed);
+    }
+
     /// Sets how later writes are encoded.
     pub fn set_effort(&self, effort: Effort) {
         *self.effort.lock() = Some(effort);
@@ -138,24 +167,24 @@ impl File {
         *self.effort.lock()
     }
 
-    /// Notes that a writer has asked for room before a write to it.
+    /// Notes that a writer has asked for room before a write to this file.
     pub(crate) fn note_asked(&self) {
         self.asked.store(true, Ordering::SeqCst);
     }
 
-    /// Whether a writer has asked for room before a write to it.
+    /// Whether a writer has asked for room before a write to this file.
     pub(crate) fn was_asked_for(&self) -> bool {
         self.asked.load(Ordering::SeqCst)
     }
 
-    /// Wakes all threads that wait for something to happen to it.
+    /// Wakes all threads that wait for an event of the file.
     pub(crate) fn notify(&self) {
         self.moved.notify_all();
     }
 
     /// Its inode number.
     #[must_use]
-    pub fn ino(&self) -> u64 {
+    pub fn ino(&self) -> Ino {
         self.ino
     }
 
@@ -165,7 +194,7 @@ impl File {
         self.state.lock().size
     }
 
-    /// The last error of writing behind.
+    /// The last error of write-behind.
     #[must_use]
     pub fn failure(&self) -> Failure {
         self.state.lock().failure.clone()
@@ -202,12 +231,12 @@ impl File {
 }
 
 impl FileState {
-    /// Nothing in memory that the index does not have.
+    /// Whether the index has everything.
     pub(crate) fn is_clean(&self) -> bool {
         self.chunks.is_empty() && self.ready.is_empty() && !self.has_news() && self.lost.is_empty()
     }
 
-    /// Whether something that was written up to a time has not been committed.
+    /// Whether a write up to a given time has not been committed.
     pub(crate) fn is_waiting(&self, target: u64) -> bool {
         let waits = |chunk: &Chunk| {
             !chunk.dirty.is_empty() && chunk.dirty_seq <= target
@@ -219,6 +248,11 @@ impl FileState {
     /// Whether size or times are newer than those in the index.
     pub(crate) fn has_news(&self) -> bool {
         self.times_dirty || self.size != self.committed_size
+    }
+
+    /// The end of the bytes in memory that are not committed; 0 when there are none.
+    pub(crate) fn unwritten_end(&self) -> u64 {
+        self.chunks.values().map(Chunk::end).max().unwrap_or(0)
     }
 
     /// Bytes in memory that are not committed.
@@ -244,8 +278,8 @@ impl FileState {
         };
     }
 
-    /// Takes the dirty bytes of a chunk out of further writes' way. `None` when there are none or
-    /// older ones are still on their way.
+    /// Freezes the dirty bytes of a chunk. `None` when there are none or older ones are still
+    /// frozen.
     pub(crate) fn freeze(&mut self, index: u64) -> Option<Arc<Frozen>> {
         let chunk = self.chunks.get_mut(&index)?;
         if chunk.dirty.is_empty() || chunk.frozen.is_some() {
@@ -260,7 +294,7 @@ impl FileState {
         Some(frozen)
     }
 
-    /// Makes frozen bytes dirty again, below what was written since.
+    /// Makes frozen bytes dirty again, below newer writes.
     pub(crate) fn thaw(&mut self, index: u64, frozen: &Arc<Frozen>, room: usize) -> u64 {
         let Some(chunk) = self.chunks.get_mut(&index) else {
             return 0;
@@ -274,7 +308,7 @@ impl FileState {
             older.write(offset, piece, room);
         }
         for hole in frozen.punched.lock().iter() {
-            older.remove(hole.start, hole.end);
+            older.remove(hole.clone());
         }
         chunk.dirty.fill_below(&older, room);
         chunk.dirty_seq = frozen.seq;
@@ -304,7 +338,7 @@ impl FileState {
         let mut emptied = Vec::new();
         for (&index, chunk) in self.chunks.range_mut(chunks) {
             let before = chunk.dirty.bytes();
-            chunk.dirty.remove(hole.start, hole.end);
+            chunk.dirty.remove(hole.clone());
             freed += before - chunk.dirty.bytes();
             match &chunk.frozen {
                 Some(frozen) => frozen.punched.lock().push(hole.clone()),

@@ -1,16 +1,16 @@
-//! The table of files in use: taking them, giving them back, and what they know beyond the index.
+//! The table of files in use: taking them, giving them back, and their state beyond the index.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-use shale_index::AttrChange;
 use shale_index::schema::Inode;
+use shale_index::{AttrChange, DirEntry, Ino, Orphan};
 
 use super::damage::DamageList;
 use super::locked::LockedFile;
 use super::state::File;
-use super::traffic::{ClosedFiles, TrafficMeter};
+use super::traffic::{ClosedFiles, FileTraffic};
 use super::usage::PendingSums;
 use crate::Error;
 use crate::primitives::Mutex;
@@ -22,19 +22,21 @@ use crate::volume::Volume;
 #[derive(Debug)]
 pub(crate) struct FileTable {
     pub(super) volume: Arc<Volume>,
-    map: Mutex<HashMap<u64, Arc<File>>>,
-    /// Files removed so far. What the index said of a file before may be old.
+    map: Mutex<HashMap<Ino, Arc<File>>>,
+    /// Files removed so far. An earlier answer of the index about a file may be outdated.
     forgotten: AtomicU64,
-    /// Files with something to write.
-    dirty: Mutex<BTreeMap<u64, Arc<File>>>,
+    /// Files with unwritten data.
+    dirty: Mutex<BTreeMap<Ino, Arc<File>>>,
     /// Orphans that no program uses any more.
-    released: Mutex<BTreeSet<u64>>,
+    released: Mutex<BTreeSet<Ino>>,
+    /// Orphans of which other sessions have been told that this one uses them.
+    used_orphans: Mutex<BTreeSet<Ino>>,
     pub(super) closed: Mutex<ClosedFiles>,
     pub(super) pending: PendingSums,
     pub(crate) damage: DamageList,
 }
 
-/// A file that is given back when this is dropped.
+/// A file that is given back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct FileRef<'a> {
     table: &'a FileTable,
@@ -57,7 +59,7 @@ impl Drop for FileRef<'_> {
     }
 }
 
-/// An inode with what has been written to it, committed or not.
+/// An inode with everything written to it, committed or not.
 #[derive(Clone, Debug)]
 pub struct CurrentInode {
     /// Its size and times are those of the last write.
@@ -67,7 +69,7 @@ pub struct CurrentInode {
 }
 
 impl From<Inode> for CurrentInode {
-    /// An inode that nothing can have been written to.
+    /// An inode that cannot have unwritten data.
     fn from(inode: Inode) -> Self {
         Self {
             inode,
@@ -77,14 +79,15 @@ impl From<Inode> for CurrentInode {
 }
 
 impl FileTable {
-    /// An empty table; `released` are orphans that earlier sessions have left.
-    pub(crate) fn new(volume: Arc<Volume>, released: BTreeSet<u64>) -> Self {
+    /// An empty table; `released` are orphans of earlier sessions.
+    pub(crate) fn new(volume: Arc<Volume>, released: BTreeSet<Ino>) -> Self {
         Self {
             volume,
             map: Mutex::default(),
             forgotten: AtomicU64::new(0),
             dirty: Mutex::default(),
             released: Mutex::new(released),
+            used_orphans: Mutex::default(),
             closed: Mutex::default(),
             pending: PendingSums::default(),
             damage: DamageList::default(),
@@ -92,24 +95,30 @@ impl FileTable {
     }
 
     /// A regular file; give it back with [`FileTable::retire`].
-    pub(crate) fn get(&self, ino: u64) -> Result<Arc<File>, Error> {
+    pub(crate) fn get(&self, ino: Ino) -> Result<Arc<File>, Error> {
         let mut files = self.map.lock();
         if let Some(file) = files.get(&ino) {
             return Ok(Arc::clone(file));
         }
-        // It may be purged this moment, and what it frees has been counted. A move of one of its
-        // frames now would make that wrong.
+        // It may be purged right now, and the space it frees has been counted. Moving one of its
+        // frames would make the count wrong.
         if self.released.lock().contains(&ino) {
             return Err(Error::NotFound { ino });
         }
-        let inode = self.volume.namespace.inode(ino)?;
+        let namespace = &self.volume.namespace;
+        let inode = namespace.inode(ino)?;
         if !inode.is_file() {
             return Err(Error::NotAFile { ino });
+        }
+        if inode.nlink == 0 && namespace.is_shared() {
+            // Before another session can find that it is not in use.
+            namespace.note_use(ino)?;
+            self.used_orphans.lock().insert(ino);
         }
         Ok(self.insert(&mut files, &inode))
     }
 
-    /// A regular file that `create` makes, without asking the index for its inode again.
+    /// A regular file that `create` creates, without a second look-up of its inode.
     pub(crate) fn get_created(
         &self,
         create: impl FnOnce() -> Result<Inode, Error>,
@@ -130,20 +139,20 @@ impl FileTable {
         Ok((inode, file))
     }
 
-    fn insert(&self, files: &mut HashMap<u64, Arc<File>>, inode: &Inode) -> Arc<File> {
+    fn insert(&self, files: &mut HashMap<Ino, Arc<File>>, inode: &Inode) -> Arc<File> {
         let traffic = self.closed.lock().of(inode.ino);
         let file = Arc::new(File::new(inode, traffic));
         files.insert(inode.ino, Arc::clone(&file));
         file
     }
 
-    /// The same, given back by itself.
-    pub(crate) fn open(&self, ino: u64) -> Result<FileRef<'_>, Error> {
+    /// The same, given back when dropped.
+    pub(crate) fn open(&self, ino: Ino) -> Result<FileRef<'_>, Error> {
         self.get(ino).map(|file| self.hold(file))
     }
 
     /// A file if it is in use.
-    pub(crate) fn in_use(&self, ino: u64) -> Option<FileRef<'_>> {
+    pub(crate) fn in_use(&self, ino: Ino) -> Option<FileRef<'_>> {
         let file = self.map.lock().get(&ino).cloned();
         file.map(|file| self.hold(file))
     }
@@ -160,10 +169,11 @@ impl FileTable {
         self.map.lock().len() as u64
     }
 
-    /// Gives a file back. It is removed when it is not in use elsewhere and has nothing to write.
+    /// Gives a file back. The file is removed when no one else uses it and it has no unwritten
+    /// data.
     pub(crate) fn retire(&self, file: Arc<File>) {
         let ino = file.ino;
-        // Before the count is read: of two users that go at once, one must see none.
+        // Before the count is read: of two users that leave at once, one must see zero.
         drop(file);
         let mut files = self.map.lock();
         if let Some(file) = files.get(&ino)
@@ -176,8 +186,8 @@ impl FileTable {
         }
     }
 
-    /// Removes a file whatever it has to write; `false` when it is in use.
-    pub(crate) fn discard(&self, ino: u64) -> bool {
+    /// Removes a file, whatever unwritten data it has; `false` when it is in use.
+    pub(crate) fn discard(&self, ino: Ino) -> bool {
         let mut files = self.map.lock();
         let mut dirty = self.dirty.lock();
         let Some(file) = files.get(&ino) else {
@@ -197,41 +207,42 @@ impl FileTable {
         true
     }
 
-    /// Wakes all threads that wait for something to happen to a file.
+    /// Wakes all threads that wait for an event of a file.
     fn wake_all(&self) {
         for file in self.map.lock().values() {
-            // Not between a look at what has happened and the beginning of the wait.
+            // Not between a check of the state and the beginning of the wait.
             drop(file.state.lock());
             file.moved.notify_all();
         }
     }
 
-    /// Lets every later operation fail, and all that wait for one.
+    /// Makes every later operation fail, and wakes all waiting ones.
     pub(crate) fn poison(&self, why: &str) {
         self.volume.poison(why);
         self.wake_all();
     }
 
-    /// Looks whether the store was removed, and wakes all waiting threads if it was.
+    /// Checks whether the store was removed, and wakes all waiting threads if it was.
     pub(crate) fn notice_removal(&self) {
         if self.volume.notice_removal() {
             self.wake_all();
         }
     }
 
-    /// Something about the traffic of every file in use.
-    pub(super) fn each_traffic<T>(&self, look: impl Fn(u64, &TrafficMeter) -> T) -> Vec<T> {
-        let files = self.map.lock();
-        files
-            .values()
-            .map(|file| look(file.ino, &file.traffic))
-            .collect()
+    /// The traffic of every file in use.
+    pub(crate) fn busiest(&self, count: usize) -> Vec<FileTraffic> {
+        let in_use: Vec<_> = {
+            let files = self.map.lock();
+            let traffic = |file: &Arc<File>| (file.ino, Arc::clone(&file.traffic));
+            files.values().map(traffic).collect()
+        };
+        self.closed.lock().busiest(&in_use, count)
     }
 }
 
-/// Files with something to write.
+/// Files with unwritten data.
 impl FileTable {
-    /// Notes that a file has something to be written.
+    /// Notes that a file has unwritten data.
     pub(crate) fn mark_dirty(&self, file: &mut LockedFile<'_>) {
         if file.dirty_since.is_none() {
             file.dirty_since = Some(std::time::Instant::now());
@@ -240,7 +251,7 @@ impl FileTable {
         }
     }
 
-    /// Notes that a file has nothing to be written.
+    /// Notes that a file has no unwritten data.
     pub(crate) fn mark_clean(&self, file: &mut LockedFile<'_>) {
         file.dirty_since = None;
         self.dirty.lock().remove(&file.file().ino);
@@ -258,14 +269,14 @@ impl FileTable {
     }
 
     /// Whether a file has data that is not committed yet.
-    pub(crate) fn is_dirty(&self, ino: u64) -> bool {
+    pub(crate) fn is_dirty(&self, ino: Ino) -> bool {
         self.in_use(ino).is_some_and(|file| {
             let state = file.state.lock();
             !state.is_clean()
         })
     }
 
-    /// A line for each file with bytes that are not stored, some of them if they are many.
+    /// A line for each file with bytes that are not stored; not all lines if there are many.
     pub(crate) fn unstored(&self) -> Vec<String> {
         const SHOWN: usize = 20;
         let files = self.dirty();
@@ -294,12 +305,39 @@ impl FileTable {
 impl FileTable {
     /// Notes that no program uses an orphan any more: it is freed soon.
     // single-node: programs that have it open do so through this process.
-    pub(crate) fn release_orphan(&self, ino: u64) {
+    pub(crate) fn release_orphan(&self, ino: Ino) {
         self.released.lock().insert(ino);
     }
 
+    /// Notes the orphans of ended sessions, which any session may free. Its own orphans are released
+    /// by the programs that use them. Returns those in use here.
+    pub(crate) fn take_orphans(&self, orphans: &[Orphan], sessions: &[u64]) -> Vec<Ino> {
+        let files = self.map.lock();
+        let mut released = self.released.lock();
+        let mut in_use = Vec::new();
+        for orphan in orphans {
+            if files.contains_key(&orphan.ino) {
+                in_use.push(orphan.ino);
+                self.used_orphans.lock().insert(orphan.ino);
+            } else if !sessions.contains(&orphan.session) {
+                released.insert(orphan.ino);
+            }
+        }
+        in_use
+    }
+
+    /// Orphans that other sessions think this one uses, and that it does not use any more.
+    pub(crate) fn take_unused_orphans(&self) -> Vec<Ino> {
+        let files = self.map.lock();
+        let mut used = self.used_orphans.lock();
+        let unused = used.iter().filter(|ino| !files.contains_key(ino));
+        let unused: Vec<Ino> = unused.copied().collect();
+        used.retain(|ino| files.contains_key(ino));
+        unused
+    }
+
     /// The first one with a number from `ino` on.
-    pub(crate) fn released_from(&self, ino: u64) -> Option<u64> {
+    pub(crate) fn released_from(&self, ino: Ino) -> Option<u64> {
         self.released.lock().range(ino..).next().copied()
     }
 
@@ -309,22 +347,26 @@ impl FileTable {
     }
 
     /// Notes that one has been purged.
-    pub(crate) fn note_purged(&self, ino: u64) {
+    pub(crate) fn note_purged(&self, ino: Ino) {
         self.released.lock().remove(&ino);
     }
 }
 
 /// Inodes as of now.
 impl FileTable {
-    /// An inode with what has been written to it.
-    pub(crate) fn stat(&self, ino: u64) -> Result<CurrentInode, Error> {
-        // Before the index is asked: else it could be committed and forgotten in between.
+    /// An inode with everything written to it.
+    pub(crate) fn stat(&self, ino: Ino) -> Result<CurrentInode, Error> {
+        // Before the index is read: otherwise the file could be committed and forgotten in between.
         let Some(file) = self.in_use(ino) else {
             return Ok(self.volume.namespace.inode(ino)?.into());
         };
         let state = file.state.lock();
         let mut inode = self.volume.namespace.inode(ino)?;
-        inode.size = state.size;
+        inode.size = if self.volume.namespace.is_shared() {
+            inode.size.max(state.unwritten_end())
+        } else {
+            state.size
+        };
         if state.times_dirty {
             inode.mtime = state.mtime;
             inode.ctime = inode.ctime.max(state.ctime);
@@ -353,8 +395,30 @@ impl FileTable {
         Ok(inode.into())
     }
 
+    /// The inodes of listed entries, with what has been written to them; `None` for those that are
+    /// gone.
+    pub(crate) fn stat_listed(
+        &self,
+        entries: &[DirEntry],
+    ) -> Result<Vec<Option<CurrentInode>>, Error> {
+        let forgotten = self.forgotten.load(Ordering::SeqCst);
+        let inodes = self.volume.namespace.inodes(entries)?;
+        let moved = self.forgotten.load(Ordering::SeqCst) != forgotten;
+        let current = |inode: Option<Inode>| {
+            let Some(inode) = inode else { return Ok(None) };
+            if inode.is_file() && (moved || self.map.lock().contains_key(&inode.ino)) {
+                return match self.stat(inode.ino) {
+                    Err(Error::Index(shale_index::Error::NotFound)) => Ok(None),
+                    current => current.map(Some),
+                };
+            }
+            Ok(Some(inode.into()))
+        };
+        inodes.into_iter().map(current).collect()
+    }
+
     /// Changes attributes.
-    pub(crate) fn set_attr(&self, ino: u64, change: &AttrChange) -> Result<CurrentInode, Error> {
+    pub(crate) fn set_attr(&self, ino: Ino, change: &AttrChange) -> Result<CurrentInode, Error> {
         self.volume.check_writable()?;
         let Some(file) = self.in_use(ino) else {
             return Ok(self.volume.namespace.set_attr(ino, change)?.into());
@@ -377,7 +441,7 @@ impl FileTable {
     }
 
     /// Ranges of a file that were accepted and could not be stored ([`File::lost`]).
-    pub(crate) fn lost(&self, ino: u64) -> Vec<Range<u64>> {
+    pub(crate) fn lost(&self, ino: Ino) -> Vec<Range<u64>> {
         self.in_use(ino).map_or_else(Vec::new, |file| file.lost())
     }
 }

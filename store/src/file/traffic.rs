@@ -5,9 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-use super::table::FileTable;
+use shale_index::Ino;
 
-/// Length of a window in nanoseconds. What is reported is of one to two windows.
+/// Length of a window in nanoseconds. Reports cover one to two windows.
 const WINDOW: u64 = 4_000_000_000;
 /// Files that were closed lately and are remembered.
 const CLOSED: usize = 64;
@@ -18,7 +18,7 @@ fn now() -> u64 {
     START.elapsed().as_nanos() as u64
 }
 
-/// Bytes in the present window and in the one before. Threads that meet at the end of a window
+/// Bytes in the current window and in the previous one. Threads that meet at the end of a window
 /// may lose a few; nothing depends on them.
 #[derive(Debug, Default)]
 struct Meter {
@@ -85,7 +85,7 @@ impl TrafficMeter {
         what.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    fn at(&self, ino: u64, now: u64) -> FileTraffic {
+    fn at(&self, ino: Ino, now: u64) -> FileTraffic {
         FileTraffic {
             ino,
             read: self.read.load(Ordering::Relaxed),
@@ -100,7 +100,7 @@ impl TrafficMeter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileTraffic {
     /// Its inode.
-    pub ino: u64,
+    pub ino: Ino,
     /// Bytes that programs read since it became busy.
     pub read: u64,
     /// Bytes that they wrote.
@@ -116,8 +116,8 @@ pub struct FileTraffic {
 pub(super) struct ClosedFiles(VecDeque<(u64, Arc<TrafficMeter>)>);
 
 impl ClosedFiles {
-    /// Remembers the traffic of a file that is not used any more.
-    pub(super) fn note(&mut self, ino: u64, traffic: &Arc<TrafficMeter>) {
+    /// Remembers the traffic of a file that is no longer used.
+    pub(super) fn note(&mut self, ino: Ino, traffic: &Arc<TrafficMeter>) {
         if traffic.lately.rate(now()) > 0 {
             self.0.retain(|(old, _)| *old != ino);
             self.0.truncate(CLOSED - 1);
@@ -125,19 +125,17 @@ impl ClosedFiles {
         }
     }
 
-    /// The traffic of a file that comes into use: that of one closed lately goes on.
-    pub(super) fn of(&self, ino: u64) -> Arc<TrafficMeter> {
-        let known = self.0.iter().find(|(old, _)| *old == ino);
-        known.map_or_else(Arc::default, |(_, traffic)| Arc::clone(traffic))
-    }
-}
-
-impl FileTable {
-    /// The files with the most traffic in the last seconds, the busiest first.
-    pub(crate) fn busiest(&self, count: usize) -> Vec<FileTraffic> {
+    /// Those with the most traffic in the last seconds among files in use and these, the busiest
+    /// first.
+    pub(super) fn busiest(
+        &self,
+        in_use: &[(Ino, Arc<TrafficMeter>)],
+        count: usize,
+    ) -> Vec<FileTraffic> {
         let now = now();
-        let mut all: Vec<FileTraffic> = self.each_traffic(|ino, traffic| traffic.at(ino, now));
-        for (ino, traffic) in &self.closed.lock().0 {
+        let in_use = in_use.iter().map(|(ino, traffic)| traffic.at(*ino, now));
+        let mut all: Vec<FileTraffic> = in_use.collect();
+        for (ino, traffic) in &self.0 {
             if all.iter().all(|open| open.ino != *ino) {
                 all.push(traffic.at(*ino, now));
             }
@@ -146,6 +144,12 @@ impl FileTable {
         all.sort_by_key(|busy| std::cmp::Reverse(busy.rate));
         all.truncate(count);
         all
+    }
+
+    /// The traffic of a file that comes into use: that of one closed lately goes on.
+    pub(super) fn of(&self, ino: Ino) -> Arc<TrafficMeter> {
+        let known = self.0.iter().find(|(old, _)| *old == ino);
+        known.map_or_else(Arc::default, |(_, traffic)| Arc::clone(traffic))
     }
 }
 

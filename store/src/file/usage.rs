@@ -1,36 +1,37 @@
-//! What files and directories take, with what is on its way to the store.
+//! The space of files and directories, including data that is not stored yet.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use shale_index::extent::Place;
 use shale_index::schema::{Inode, Rollup};
-use shale_index::{Namespace, ROOT};
+use shale_index::{Ino, Namespace, ROOT};
 
 use super::locked::LockedFile;
 use super::table::FileTable;
 use crate::Error;
 use crate::primitives::Mutex;
 
-/// The sums of fewer files are made each time, so that a total is as new as its parts.
+/// The sums of fewer files are computed each time, so that a total is as new as its parts.
 const MANY: usize = 1000;
-/// Those of many are reused for this many times the time it took to make them.
+/// Those of many files are reused for this many times the time it took to compute them.
 const REUSED: u32 = 8;
-/// Times that totals are read again because a commit came in between.
+/// Times that totals are read again because of a commit in between.
 const TRIES: usize = 8;
 
-/// Limit of the directories above a file: while they are renamed they may seem to be a ring.
+/// Limit of the directories above a file: during renames they may seem to form a ring.
 const DEPTH: usize = 4096;
 
-/// What a file takes, or a directory with everything below it.
+/// The space of a file, or of a directory with everything below it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Bytes as programs see them.
     pub raw: u64,
     /// Bytes in the store.
     pub stored: u64,
-    /// Bytes of `raw` that these stand for.
+    /// Bytes of `raw` that are stored.
     pub stored_raw: u64,
     /// Bytes in memory that are not stored yet; they may replace some that are.
     pub unwritten: u64,
@@ -38,23 +39,23 @@ pub struct Usage {
     pub files: u64,
     /// Directories.
     pub dirs: u64,
-    /// Whether something of it is not stored yet.
+    /// Whether any of it is not stored yet.
     pub writing: bool,
 }
 
-/// What files have that the index does not know of.
+/// The state of files beyond the index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Pending {
     files: u64,
-    /// How much larger they are than the index says.
+    /// How much larger they are than in the index.
     grown: i64,
-    /// Bytes that the index counts and that are not stored: something behind them is.
+    /// Bytes that the index counts and that are not stored, below bytes that are.
     missing: u64,
     unwritten: u64,
 }
 
 impl Usage {
-    /// Of an inode, or of everything below it, when everything is stored.
+    /// Of an inode, or of everything below it, if everything is stored.
     pub(crate) fn stored(namespace: &Namespace, inode: &Inode) -> Result<Self, Error> {
         let known = if inode.is_dir() {
             namespace.rollup(inode.ino)?
@@ -86,7 +87,7 @@ impl Pending {
     }
 }
 
-/// The sums of all directories, if it took long to make them.
+/// The sums of all directories, if it took long to compute them.
 #[derive(Debug, Default)]
 pub(super) struct PendingSums(Mutex<Option<Made>>);
 
@@ -95,14 +96,14 @@ struct Made {
     at: Instant,
     took: Duration,
     files: usize,
-    by_directory: Arc<HashMap<u64, Pending>>,
+    by_directory: Arc<HashMap<Ino, Pending>>,
 }
 
 impl FileTable {
-    /// What a file takes, with all that has been written to it.
-    pub(crate) fn usage(&self, ino: u64) -> Result<Usage, Error> {
+    /// The space of a file, including unwritten data.
+    pub(crate) fn usage(&self, ino: Ino) -> Result<Usage, Error> {
         let namespace = &self.volume.namespace;
-        // Before the index is asked: else it could be committed and forgotten in between.
+        // Before the index is read: otherwise the file could be committed and forgotten in between.
         let Some(file) = self.in_use(ino) else {
             return Usage::stored(namespace, &namespace.inode(ino)?);
         };
@@ -111,8 +112,8 @@ impl FileTable {
         Ok(pending(&mut locked).on(one(&inode)))
     }
 
-    /// What everything below a directory takes.
-    pub(crate) fn usage_below(&self, dir: u64) -> Result<Usage, Error> {
+    /// The space of everything below a directory.
+    pub(crate) fn usage_below(&self, dir: Ino) -> Result<Usage, Error> {
         let namespace = &self.volume.namespace;
         let mut known = namespace.rollup(dir)?;
         for _ in 0..TRIES {
@@ -124,14 +125,15 @@ impl FileTable {
             }
             known = again;
         }
-        // What is committed in between counts twice, not never: a total is not less than its parts.
+        // Data committed in between counts twice rather than not at all: a total is not less than
+        // its parts.
         let sums = self.pending_by_directory();
         let known = namespace.rollup(dir)?;
         Ok(sums.get(&dir).copied().unwrap_or_default().on(known))
     }
 
-    /// What is pending below each directory that has something.
-    fn pending_by_directory(&self) -> Arc<HashMap<u64, Pending>> {
+    /// The pending data below each directory that has some.
+    fn pending_by_directory(&self) -> Arc<HashMap<Ino, Pending>> {
         let namespace = &self.volume.namespace;
         let mut sums = self.pending.0.lock();
         if let Some(made) = &*sums
@@ -141,9 +143,9 @@ impl FileTable {
             return Arc::clone(&made.by_directory);
         }
         let begun = Instant::now();
-        let mut by_directory: HashMap<u64, Pending> = HashMap::new();
-        let mut parents: HashMap<u64, Option<u64>> = HashMap::new();
-        let mut parent_of = |ino: u64| {
+        let mut by_directory: HashMap<Ino, Pending> = HashMap::new();
+        let mut parents: HashMap<Ino, Option<Ino>> = HashMap::new();
+        let mut parent_of = |ino: Ino| {
             let look = || Some(namespace.inode(ino).ok()?.parent);
             *parents.entry(ino).or_insert_with(look)
         };
@@ -192,7 +194,7 @@ fn pending(file: &mut LockedFile<'_>) -> Pending {
     Pending {
         files: 1,
         grown: file.size as i64 - file.committed_size as i64,
-        // The reader of the file gets the error of a map that cannot be read.
+        // The reader of the file gets the error of an unreadable map.
         missing: missing(file).unwrap_or(0),
         unwritten: file.unwritten(),
     }
@@ -200,18 +202,18 @@ fn pending(file: &mut LockedFile<'_>) -> Pending {
 
 /// Bytes in memory below the size that the index has, where nothing is stored.
 fn missing(file: &mut LockedFile<'_>) -> Result<u64, Error> {
-    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    let mut ranges: Vec<Range<u64>> = Vec::new();
     for chunk in file.chunks.values() {
         for (start, piece) in chunk.pieces() {
             let end = (start + piece.len() as u64).min(file.committed_size);
             if start < end {
-                ranges.push((start, end));
+                ranges.push(start..end);
             }
         }
     }
-    ranges.sort_unstable();
+    ranges.sort_unstable_by_key(|range| (range.start, range.end));
     let (mut missing, mut at) = (0, 0);
-    for (start, end) in ranges {
+    for Range { start, end } in ranges {
         // Newer bytes may lie over older ones.
         let start = start.max(at);
         if start < end {

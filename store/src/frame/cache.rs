@@ -1,7 +1,7 @@
 //! Decoded frames, kept while they are likely to be read again.
 //!
-//! A frame never changes, so an entry never becomes wrong; it only leaves to make room. Threads
-//! that want the same frame at the same time share one decode.
+//! A frame never changes, so an entry never becomes wrong; it is only evicted. Threads that want
+//! the same frame at the same time share one decode.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::memory::{fits, fits_loosely};
 use crate::pack::FrameAt;
 use crate::primitives::{Condvar, Mutex};
 
-/// The part of the limit that memory without contents may take.
+/// The share of the limit that spare memory may take.
 const SPARE_SHARE: u64 = 8;
 
 /// A bounded cache of decoded frames.
@@ -28,8 +28,7 @@ struct State {
     clock: u64,
     /// Of entries and of spare memory.
     bytes: u64,
-    /// Memory of frames that have left, for the next ones: fresh memory costs a page fault every
-    /// 4 KiB.
+    /// Memory of evicted frames, for the next ones: fresh memory costs a page fault every 4 KiB.
     spare: Vec<Vec<u8>>,
     spare_bytes: u64,
 }
@@ -45,7 +44,7 @@ enum Slot {
     },
 }
 
-/// What is known of a frame.
+/// The state of a frame.
 enum Found {
     Here(Arc<Vec<u8>>),
     OnTheWay(Arc<Condvar>),
@@ -59,7 +58,7 @@ impl FrameCache {
         }
     }
 
-    /// The frame at `key`, decoded by `load` unless it is here.
+    /// The frame at `key`, decoded by `load` unless it is cached.
     pub(crate) fn get(
         &self,
         key: FrameAt,
@@ -86,7 +85,7 @@ impl FrameCache {
         Ok(data)
     }
 
-    /// The frame at `key` if it is here. Does not count as a use.
+    /// The frame at `key` if it is cached. Does not count as a use.
     pub(crate) fn peek(&self, key: FrameAt) -> Option<Arc<Vec<u8>>> {
         match self.state.lock().entries.get(&key) {
             Some(Slot::Ready { data, .. }) => Some(Arc::clone(data)),
@@ -94,7 +93,7 @@ impl FrameCache {
         }
     }
 
-    /// Whether the frame at `key` is here, or being decoded.
+    /// Whether the frame at `key` is cached or being decoded.
     pub(crate) fn knows(&self, key: FrameAt) -> bool {
         self.state.lock().entries.contains_key(&key)
     }
@@ -107,7 +106,7 @@ impl FrameCache {
         }
     }
 
-    /// Memory of another frame to decode the next one into; what it holds is of no meaning.
+    /// Memory of another frame to decode the next one into; its contents are arbitrary.
     pub(crate) fn memory(&self, len: usize) -> Option<Vec<u8>> {
         let mut state = self.state.lock();
         let find = |fits: fn(&Vec<u8>, usize) -> bool| {
@@ -120,7 +119,7 @@ impl FrameCache {
         Some(buffer)
     }
 
-    /// Lets a frame go that is not expected to be read again.
+    /// Evicts a frame that is not expected to be read again.
     pub(crate) fn forget(&self, key: FrameAt) {
         let mut state = self.state.lock();
         if let Some(Slot::Ready { tick, .. }) = state.entries.get(&key) {
@@ -130,8 +129,8 @@ impl FrameCache {
         }
     }
 
-    /// Lets all memory without contents go, and the frames that were not used for longest until
-    /// no more than `rest` bytes are held.
+    /// Frees all spare memory, and evicts the least recently used frames until at most `rest` bytes
+    /// are held.
     pub(crate) fn shrink(&self, rest: u64) {
         let mut state = self.state.lock();
         let spare = std::mem::take(&mut state.spare);
@@ -151,13 +150,13 @@ impl FrameCache {
         self.limit
     }
 
-    /// Bytes held, and those that may be.
-    pub(crate) fn fill(&self) -> (u64, u64) {
-        (self.state.lock().bytes, self.limit)
+    /// Bytes held.
+    pub(crate) fn used(&self) -> u64 {
+        self.state.lock().bytes
     }
 }
 
-/// Lets others try when a load fails or panics.
+/// Lets other threads try when a load fails or panics.
 struct LoadGuard<'a> {
     cache: &'a FrameCache,
     key: FrameAt,
@@ -191,8 +190,8 @@ impl State {
         }
     }
 
-    /// Takes an entry out, and keeps its memory if no reader uses it any more and there is less than
-    /// `spare` of it.
+    /// Removes an entry, and keeps its memory if no reader uses it and there is less than `spare`
+    /// of it.
     fn leave(&mut self, key: FrameAt, spare: u64) {
         let Some(Slot::Ready { data, .. }) = self.entries.remove(&key) else {
             return;
@@ -266,7 +265,7 @@ mod tests {
             })
             .unwrap();
         assert!(reloaded);
-        assert!(cache.fill().0 <= 3000);
+        assert!(cache.used() <= 3000);
     }
 
     #[test]
@@ -278,7 +277,7 @@ mod tests {
         cache.get(frame(1, 3), || panic!("it is cached")).unwrap();
         cache.forget(frame(1, 19));
         cache.shrink(2500);
-        assert!(cache.fill().0 <= 2500);
+        assert!(cache.used() <= 2500);
         assert!(cache.memory(1000).is_none(), "no memory without contents");
         assert!(cache.peek(frame(1, 3)).is_some() && cache.peek(frame(1, 18)).is_some());
         assert!(cache.peek(frame(1, 17)).is_none());
@@ -304,7 +303,7 @@ mod tests {
             if i % 3 == 0 {
                 cache.forget(frame(2, i));
             }
-            assert!(cache.fill().0 <= 80_000);
+            assert!(cache.used() <= 80_000);
         }
         let held = {
             let state = cache.state.lock();
@@ -319,7 +318,7 @@ mod tests {
             assert!(state.spare_bytes <= 80_000 / SPARE_SHARE);
             entries + state.spare_bytes
         };
-        assert_eq!(cache.fill().0, held);
+        assert_eq!(cache.used(), held);
     }
 
     #[test]

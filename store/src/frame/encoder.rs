@@ -1,19 +1,20 @@
 //! Making frames.
 
 use shale_codec::{Decoder, Effort, Encoder, FrameKind, FrameMeta, Hint, parse_header};
+use shale_index::Ino;
 
 use crate::Error;
 use crate::pack::DirectoryEntry;
 
-/// What a frame is and how to make it.
+/// Description of a frame: what it is and how to encode it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FrameSpec<'a> {
     pub(crate) kind: FrameKind,
     /// The file that it belongs to.
-    pub(crate) ino: u64,
+    pub(crate) ino: Ino,
     /// Where in the file its first byte is.
     pub(crate) offset: u64,
-    /// What is known of the bytes.
+    /// What is known about the bytes.
     pub(crate) hint: Hint<'a>,
     pub(crate) effort: Effort,
 }
@@ -29,7 +30,7 @@ impl FrameSpec<'_> {
     }
 }
 
-/// Frames that are to lie behind each other in a pack.
+/// Frames that will be contiguous in a pack.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FrameBatch {
     bytes: Vec<u8>,
@@ -47,7 +48,7 @@ impl FrameBatch {
         &self.bytes
     }
 
-    /// What the directory of their pack will say, with places from the first frame on.
+    /// Their entries in the directory of the pack, with offsets relative to the first frame.
     pub(crate) fn entries(&self) -> &[DirectoryEntry] {
         &self.entries
     }
@@ -58,13 +59,13 @@ impl FrameBatch {
     }
 }
 
-/// Encodes frames. Each worker has its own; it keeps its buffers and what served best before.
+/// Encodes frames. Each worker has its own; it keeps its buffers and the plans that worked best.
 pub(crate) struct FrameEncoder {
     encoder: Encoder,
     /// The frame made last.
     frame: Vec<u8>,
     entry: DirectoryEntry,
-    /// A frame that may be better than the one made after it.
+    /// A frame that may be better than the next one.
     kept: Vec<u8>,
     decoder: Decoder,
     decoded: Vec<u8>,
@@ -82,8 +83,8 @@ impl FrameEncoder {
         }
     }
 
-    /// Makes a frame of `raw` that is known to decode to `raw` again: the frame will be the only
-    /// copy, so a mistake of the encoder must be found now.
+    /// Encodes `raw` into a frame that decodes to `raw` again: the frame will be the only copy, so
+    /// a fault of the encoder must be found now.
     pub(crate) fn encode(
         &mut self,
         spec: &FrameSpec<'_>,
@@ -106,8 +107,8 @@ impl FrameEncoder {
             tracing::error!(
                 inode = spec.ino,
                 offset = spec.offset,
-                "a chunk could not be encoded with effort {} and is stored as it is; \
-                 please report this",
+                "a chunk could not be encoded with effort {} and is stored raw; please report \
+                 this with the log",
                 spec.effort
             );
             self.frame.clear();
@@ -131,7 +132,7 @@ impl FrameEncoder {
         &self.frame
     }
 
-    /// What the directory of its pack will say of the frame made last.
+    /// The entry of the last frame in the directory of its pack.
     pub(crate) fn entry(&self) -> DirectoryEntry {
         self.entry
     }
@@ -150,7 +151,7 @@ impl FrameEncoder {
         self.kept.len()
     }
 
-    /// Takes the frame that was kept instead of the one made last. Both are of the same bytes.
+    /// Takes the frame that was kept instead of the last one. Both hold the same bytes.
     pub(crate) fn bring_back(&mut self) {
         std::mem::swap(&mut self.frame, &mut self.kept);
         self.entry.frame_len = self.frame.len() as u32;

@@ -1,4 +1,4 @@
-//! Gathered frames: pieces of a file that do not follow each other in it, in one frame.
+//! Gathered frames: pieces of a file that are not contiguous in it, in one frame.
 //!
 //! ```text
 //! decoded: varint number of pieces, for each varint offset and length, zeros up to the phase of
@@ -29,14 +29,14 @@ pub(crate) fn put_table(out: &mut Vec<u8>, pieces: &[Range<u64>]) {
         put_varint(out, piece.start);
         put_varint(out, piece.end - piece.start);
     }
-    // Elements keep the phase that they have in the file, or the codec would not find them.
+    // Elements keep their phase in the file; otherwise the codec would not find them.
     let first = pieces.first().map_or(0, |piece| piece.start);
     while out.len() as u64 % PHASE != first % PHASE {
         out.push(0);
     }
 }
 
-/// The pieces of a decoded gathered frame; `None` when it is not one.
+/// The pieces of a decoded gathered frame; `None` if it is not one.
 pub(crate) fn pieces(raw: &[u8]) -> Option<Vec<Piece>> {
     let mut reader = Reader::new(raw);
     let count = reader.varint()?;

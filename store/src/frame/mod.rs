@@ -10,12 +10,13 @@ pub(crate) use cache::FrameCache;
 pub(crate) use encoder::{FrameBatch, FrameEncoder, FrameSpec};
 pub(crate) use gathered::{pieces, put_table};
 pub(crate) use moved::while_moved;
-pub(crate) use tiles::{Directory, Field, Geometry};
+pub(crate) use tiles::{Field, Geometry, TileDirectory};
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use shale_codec::{Decoder, FrameKind};
+use shale_index::Ino;
 use shale_index::extent::{Extent, FramePart, Place, TilePart};
 
 use crate::Error;
@@ -24,7 +25,7 @@ use crate::pack::{Lane, Packs, Pin, entries_of};
 use crate::primitives::Mutex;
 use tiles::Directories;
 
-/// Bytes from which on a read may cross enough tiles to decode them on all cores.
+/// Length from which a read may cross enough tiles to decode them on all cores.
 const MANY_TILES: usize = 64 << 10;
 
 /// The packs of a store, seen as decoded frames.
@@ -40,7 +41,7 @@ pub(crate) struct Frames {
     pub(crate) directories: Directories,
 }
 
-/// What a decode needs besides its result; kept for the next one.
+/// Memory that a decode needs besides its result; kept for the next one.
 struct Scratch {
     decoder: Decoder,
     stored: Vec<u8>,
@@ -66,11 +67,11 @@ impl Frames {
         }
     }
 
-    /// Copies what an extent of inode `ino` stands for; a hole leaves `out` as it is.
+    /// Copies the bytes of an extent of inode `ino`; a hole leaves `out` unchanged.
     pub(crate) fn copy_extent(
         &self,
         extent: &Extent,
-        ino: u64,
+        ino: Ino,
         out: &mut [u8],
     ) -> Result<(), Error> {
         if let Place::Tiles(part) = &extent.place
@@ -81,11 +82,11 @@ impl Frames {
         self.copy_extent_from(extent, ino, out, |part, offset| self.get(part, ino, offset))
     }
 
-    /// The same with frames that `get` finds.
+    /// The same with frames that `get` provides.
     pub(crate) fn copy_extent_from(
         &self,
         extent: &Extent,
-        ino: u64,
+        ino: Ino,
         out: &mut [u8],
         mut get: impl FnMut(&FramePart, u64) -> Result<Arc<Vec<u8>>, Error>,
     ) -> Result<(), Error> {
@@ -102,7 +103,7 @@ impl Frames {
     }
 
     /// Frames of an extent that are neither cached nor being decoded.
-    pub(crate) fn missing(&self, extent: &Extent, ino: u64) -> Result<Vec<FramePart>, Error> {
+    pub(crate) fn missing(&self, extent: &Extent, ino: Ino) -> Result<Vec<FramePart>, Error> {
         match &extent.place {
             Place::Hole => Ok(Vec::new()),
             Place::Frame(part) => Ok((!self.cache.knows(part.frame_at()))
@@ -113,9 +114,8 @@ impl Frames {
         }
     }
 
-    /// Lets go of the decoded frames of an extent that a reader has passed, if it has passed the
-    /// whole of them.
-    pub(crate) fn forget(&self, extent: &Extent, ino: u64) {
+    /// Evicts the decoded frames of an extent that a reader has passed completely.
+    pub(crate) fn forget(&self, extent: &Extent, ino: Ino) {
         match &extent.place {
             Place::Hole => {}
             Place::Frame(part) => {
@@ -127,11 +127,11 @@ impl Frames {
         }
     }
 
-    /// The decoded frame that `part` is of, which must hold `offset` of inode `ino`.
+    /// The decoded frame of `part`, which must hold `offset` of inode `ino`.
     pub(crate) fn get(
         &self,
         part: &FramePart,
-        ino: u64,
+        ino: Ino,
         offset: u64,
     ) -> Result<Arc<Vec<u8>>, Error> {
         let counters = &self.packs.counters;
@@ -148,11 +148,11 @@ impl Frames {
         found
     }
 
-    /// The same without keeping it for others, for passes over a whole file.
+    /// The same without caching it, for passes over a whole file.
     pub(crate) fn get_once(
         &self,
         part: &FramePart,
-        ino: u64,
+        ino: Ino,
         offset: u64,
     ) -> Result<Arc<Vec<u8>>, Error> {
         match self.cache.peek(part.frame_at()) {
@@ -161,7 +161,7 @@ impl Frames {
         }
     }
 
-    pub(crate) fn load(&self, part: &FramePart, ino: u64, offset: u64) -> Result<Vec<u8>, Error> {
+    pub(crate) fn load(&self, part: &FramePart, ino: Ino, offset: u64) -> Result<Vec<u8>, Error> {
         let mut scratch = self.scratch.lock().pop().unwrap_or_else(|| Scratch {
             decoder: Decoder::new(),
             stored: Vec::new(),
@@ -175,7 +175,7 @@ impl Frames {
         &self,
         scratch: &mut Scratch,
         part: &FramePart,
-        ino: u64,
+        ino: Ino,
         offset: u64,
     ) -> Result<Vec<u8>, Error> {
         let damaged = |detail: String| Error::Damaged {
@@ -232,7 +232,7 @@ impl Frames {
         Ok((part, pin))
     }
 
-    /// Encodes a frame behind those of `out`; returns its length.
+    /// Encodes a frame after those of `out`; returns its length.
     pub(crate) fn encode(
         &self,
         encoder: &mut FrameEncoder,
@@ -246,9 +246,8 @@ impl Frames {
         Ok(encoder.append_to(out))
     }
 
-    /// Counts and numbers a frame of `raw_len` bytes that `make` makes in the encoder. It is for
-    /// callers that choose among several frames of the same bytes; others call
-    /// [`Frames::encode`].
+    /// Counts and numbers a frame of `raw_len` bytes that `make` encodes. For callers that choose
+    /// among several frames of the same bytes; others call [`Frames::encode`].
     pub(crate) fn make(
         &self,
         encoder: &mut FrameEncoder,
@@ -263,8 +262,7 @@ impl Frames {
         Ok(())
     }
 
-    /// Appends the frame or the whole array of tiles at `place` as it is stored; `None` for a
-    /// hole.
+    /// Appends the frame or the whole array of tiles at `place` unchanged; `None` for a hole.
     pub(crate) fn copy(
         &self,
         place: &Place,

@@ -1,23 +1,24 @@
 //! Checks: names, links, references, counters, checksums.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::Path;
 use std::sync::Arc;
 
 use shale_backing::{Access, Backing};
-use shale_index::engine::{Embedded, Options};
+use shale_index::engine::IndexHome;
 use shale_index::extent::{FramePart, Place, TilePart};
 use shale_index::schema::Phase;
-use shale_index::{Kv, ROOT};
+use shale_index::{Ino, Kv, ROOT};
 
 use super::tally::Tally;
 use super::{FsckReport, Problem, repair};
 use crate::Error;
 use crate::catalog::{self, Expected};
-use crate::disk::{INDEX_DIR, Superblock};
+use crate::disk::Superblock;
 use crate::frame::Frames;
 use crate::map::Visited;
-use crate::pack::{self, HEADER_LEN, PackId, Packs, decode_header, read_directory};
+use crate::pack::{self, HEADER_LEN, PackBytes, PackId, Packs, decode_header, read_directory};
+use crate::volume::index_home;
 
 /// Decoded frames kept while checking.
 const CACHE: u64 = 64 << 20;
@@ -32,15 +33,12 @@ pub(super) fn check(
         path: backing.root().to_owned(),
         reason: "there is no superblock".to_owned(),
     })?;
-    if backing.list(Path::new(INDEX_DIR)).is_err() {
+    let home = index_home(backing);
+    if home.is_missing() {
         report.add("the index is missing; `shale fsck --rebuild` rebuilds it from the packs");
         return Ok(());
     }
-    let options = Options {
-        read_only: true,
-        ..Options::default()
-    };
-    let (engine, recovery) = match Embedded::open(Arc::clone(backing), options) {
+    let (engine, recovery) = match home.open_to_read() {
         Ok(opened) => opened,
         Err(e) => {
             report.add(format!(
@@ -49,33 +47,53 @@ pub(super) fn check(
             return Ok(());
         }
     };
-    let mut tally = Tally::default();
-    engine.dump(&mut |key, value| {
-        tally.take(key, &value.value, value.version);
-        Ok(())
-    })?;
-    for what in std::mem::take(&mut tally.undecodable) {
-        report.add(what);
-    }
+    let tally = check_index(backing, &superblock, &*engine, report, progress)?;
     if tally.inodes.is_empty() {
-        // A store that was made and never used.
+        // A store that was created and never used.
         return Ok(());
     }
-    check_names(&tally, report);
-    let packs = check_packs(&**backing, &superblock, &tally, report)?;
-    check_data(backing, &superblock, &tally, &packs, report, progress)?;
-    check_rollups(&tally, report);
-    // With an index that is not right itself the catalog may still be needed.
+    // If the index itself is wrong, the catalog may still be needed.
     let renew = repair && !report.accuses_index();
     check_directories(&**backing, &tally, repair, report)?;
-    // The catalog takes as much memory as this has taken.
+    // The catalog takes as much memory as the index has taken.
     drop(tally);
     let engine = renew.then_some(engine);
     let expected = Expected {
         store_id: superblock.id,
         version: recovery.closed.then_some(recovery.version),
     };
-    check_catalog(backing, expected, engine.as_ref(), report)
+    check_catalog(backing, expected, engine.as_deref(), report)
+}
+
+/// Checks what the index says, as of one commit, against itself and against the packs.
+pub(super) fn check_index(
+    backing: &Arc<dyn Backing>,
+    superblock: &Superblock,
+    engine: &dyn Kv,
+    report: &mut FsckReport,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<Tally, Error> {
+    let tally = RefCell::new(Tally::default());
+    engine.scan(
+        &shale_index::kv::everything(),
+        &mut |key, value| {
+            let mut tally = tally.borrow_mut();
+            tally.take(key, &value.value, value.version);
+            Ok(())
+        },
+        &mut || *tally.borrow_mut() = Tally::default(),
+    )?;
+    let mut tally = tally.into_inner();
+    for what in std::mem::take(&mut tally.undecodable) {
+        report.add(what);
+    }
+    if !tally.inodes.is_empty() {
+        check_names(&tally, report);
+        let packs = check_packs(&**backing, superblock, &tally, report)?;
+        check_data(backing, superblock, &tally, &packs, report, progress)?;
+        check_rollups(&tally, report);
+    }
+    Ok(tally)
 }
 
 /// Packs that were sealed have a directory; the others need none.
@@ -85,11 +103,15 @@ fn check_directories(
     repair: bool,
     report: &mut FsckReport,
 ) -> Result<(), Error> {
-    for (id, len) in pack::list(backing)? {
+    for PackBytes {
+        pack: id,
+        bytes: len,
+    } in pack::list(backing)?
+    {
         let Some(&directory) = tally.sealed.get(&id) else {
             continue;
         };
-        if tally.packs.get(&id).is_none_or(|&live| live == 0) {
+        if tally.live(id) == 0 {
             continue;
         }
         let path = id.path();
@@ -130,11 +152,11 @@ fn advice(repaired: bool) -> &'static str {
     }
 }
 
-/// What a crash may leave is renewed by the next mount; anything else is damage.
+/// The next mount renews the remains of a crash; anything else is damage.
 fn check_catalog(
     backing: &Arc<dyn Backing>,
     expected: Expected,
-    renew: Option<&Embedded>,
+    renew: Option<&dyn Kv>,
     report: &mut FsckReport,
 ) -> Result<(), Error> {
     let damaged = catalog::recover(&**backing, expected)?.damaged;
@@ -145,7 +167,7 @@ fn check_catalog(
     for what in damaged {
         report.harmless(
             format!(
-                "the catalog, a second copy of the index, is not right: {what}; no data is lost{}",
+                "the catalog, a second copy of the index, is wrong: {what}; no data is lost{}",
                 advice(repaired)
             ),
             repaired,
@@ -154,7 +176,7 @@ fn check_catalog(
     Ok(())
 }
 
-fn describe(tally: &Tally, ino: u64) -> String {
+fn describe(tally: &Tally, ino: Ino) -> String {
     tally.path(ino).map_or_else(
         || format!("inode {ino}"),
         |path| format!("inode {ino} ({path})"),
@@ -162,8 +184,8 @@ fn describe(tally: &Tally, ino: u64) -> String {
 }
 
 fn check_names(tally: &Tally, report: &mut FsckReport) {
-    let mut links: HashMap<u64, u32> = HashMap::new();
-    let mut subdirs: HashMap<u64, u32> = HashMap::new();
+    let mut links: HashMap<Ino, u32> = HashMap::new();
+    let mut subdirs: HashMap<Ino, u32> = HashMap::new();
     for (parent, name, dentry) in &tally.dentries {
         let name = name.escape_ascii();
         match tally.inodes.get(parent) {
@@ -199,11 +221,11 @@ fn check_names(tally: &Tally, report: &mut FsckReport) {
         } else {
             found
         };
-        if inode.nlink != expected {
+        let counted = tally.links(inode);
+        if counted != expected {
             report.add(format!(
-                "{} counts {} links, found {expected}",
+                "{} counts {counted} links, found {expected}",
                 describe(tally, inode.ino),
-                inode.nlink
             ));
         }
         if inode.nlink == 0 && !tally.orphans.contains(&inode.ino) {
@@ -212,7 +234,9 @@ fn check_names(tally: &Tally, report: &mut FsckReport) {
                 inode.ino
             ));
         }
-        if (inode.phase == Phase::Stored) != tally.stored.contains(&inode.ino)
+        let stored = tally.stored.contains(&inode.ino);
+        // Records that are not folded list a file before its inode says so.
+        if (inode.phase == Phase::Stored) != stored && !(stored && tally.is_unfolded(inode.ino))
             || matches!(inode.phase, Phase::Incompressible(_))
                 != tally.incompressible.contains(&inode.ino)
         {
@@ -246,14 +270,18 @@ fn check_packs(
     report: &mut FsckReport,
 ) -> Result<BTreeMap<PackId, u64>, Error> {
     let mut lengths = BTreeMap::new();
-    for (id, len) in pack::list(backing)? {
+    for PackBytes {
+        pack: id,
+        bytes: len,
+    } in pack::list(backing)?
+    {
         report.packs += 1;
         let path = id.path();
         let file = backing
             .open(&path, Access::Read)
             .map_err(Error::io("open", &path))?;
         lengths.insert(id, len);
-        if tally.packs.get(&id).is_none_or(|&live| live == 0) {
+        if tally.live(id) == 0 {
             // Nothing in it was ever committed, or nothing is left: it may be in any state.
             continue;
         }
@@ -309,6 +337,7 @@ fn check_data(
         });
         let mut broken: Vec<(Error, Option<u64>)> = Vec::new();
         match visited {
+            Ok(_) if tally.is_unfolded(inode.ino) => {}
             Ok(stored) if stored != inode.stored => report.add(format!(
                 "{} counts {} stored bytes, found {stored}",
                 describe(tally, inode.ino),
@@ -350,9 +379,12 @@ fn check_data(
     }
     for (pack, counted) in &tally.packs {
         let found = live.get(pack).copied().unwrap_or(0);
-        if *counted != found {
+        let counted = *counted;
+        // What records hide is not freed before they are folded.
+        if counted != found as i64 && (tally.is_settled() || counted < found as i64) {
             report.add(format!(
-                "pack {pack:x} counts {counted} live bytes, found {found}"
+                "{} counts {counted} live bytes, found {found}",
+                pack.path().display()
             ));
         }
     }
@@ -360,7 +392,10 @@ fn check_data(
         .iter()
         .filter(|(pack, _)| !tally.packs.contains_key(pack))
     {
-        report.add(format!("pack {pack:x} counts no live bytes, found {found}"));
+        report.add(format!(
+            "{} counts no live bytes, found {found}",
+            pack.path().display()
+        ));
     }
     report.garbage_bytes = total.saturating_sub(live.values().sum());
     progress(total, total);
@@ -369,13 +404,14 @@ fn check_data(
 
 fn check_rollups(tally: &Tally, report: &mut FsckReport) {
     let expected = tally.expected_rollups();
+    let rollups = tally.rollups();
     for inode in tally
         .inodes
         .values()
         .filter(|inode| inode.is_dir() && inode.nlink > 0)
     {
         let wanted = expected.get(&inode.ino).copied().unwrap_or_default();
-        let found = tally.rollups.get(&inode.ino).copied().unwrap_or_default();
+        let found = rollups.get(&inode.ino).copied().unwrap_or_default();
         if wanted != found {
             report.add(format!(
                 "the totals of {} are {found:?}, expected {wanted:?}",

@@ -19,14 +19,14 @@ use crate::disk::{SharedLock, StoreLock, Superblock};
 /// What to do.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FsckOptions {
-    /// Rewrite what can be made from the rest without loss: directories of packs, the
+    /// Rewrite parts that can be derived from the rest without loss: directories of packs, the
     /// catalog.
     pub repair: bool,
-    /// Rebuild the index from what is in the packs; repairs the rest as well.
+    /// Rebuild the index from the packs; repairs the rest as well.
     pub rebuild: bool,
 }
 
-/// Something that is not as it should be.
+/// A problem in a store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
     /// What it is.
@@ -35,14 +35,14 @@ pub struct Problem {
     pub file: Option<String>,
     /// Where in the file.
     pub offset: Option<u64>,
-    /// Whether it has been put right.
+    /// Whether it has been repaired.
     pub repaired: bool,
 }
 
-/// What a check found.
+/// The result of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct FsckReport {
-    /// Everything that is wrong.
+    /// All problems.
     pub problems: Vec<Problem>,
     /// Inodes that are not directories.
     pub files: u64,
@@ -54,7 +54,7 @@ pub struct FsckReport {
     pub frames: u64,
     /// Stored bytes of these frames.
     pub frame_bytes: u64,
-    /// Bytes in packs that nothing refers to; they are collected while the store is mounted.
+    /// Bytes in packs that nothing refers to; gc frees them while the store is mounted.
     pub garbage_bytes: u64,
 }
 
@@ -72,7 +72,7 @@ impl FsckReport {
         self.harmless(what, true);
     }
 
-    /// Adds something through which no data is lost, and that has perhaps been put right.
+    /// Adds a problem through which no data is lost, and which may have been repaired.
     fn harmless(&mut self, what: impl Into<String>, repaired: bool) {
         self.problems.push(Problem {
             what: what.into(),
@@ -82,15 +82,15 @@ impl FsckReport {
         });
     }
 
-    /// Whether something is wrong with the index itself.
+    /// Whether the index itself has a problem.
     fn accuses_index(&self) -> bool {
         let left = |problem: &Problem| !problem.repaired && problem.file.is_none();
         self.problems.iter().any(left)
     }
 }
 
-/// Checks every reference and every checksum of a store. Unless something is to be repaired,
-/// nothing is written, and others may read the store meanwhile.
+/// Checks every reference and every checksum of a store. Writes nothing unless asked to repair;
+/// other processes may read the store meanwhile.
 ///
 /// # Errors
 /// When the store is in use or cannot be read at all.
@@ -129,7 +129,19 @@ pub fn fsck_on(
     Ok(report)
 }
 
-/// Refuses what is no store, or has nothing in it to rebuild one from.
+/// Checks what an index says of the packs of a store that may be in use.
+#[cfg(any(test, feature = "shuttle"))]
+pub(crate) fn fsck_index(
+    backing: &Arc<dyn Backing>,
+    superblock: &Superblock,
+    engine: &dyn shale_index::Kv,
+) -> Result<FsckReport, Error> {
+    let mut report = FsckReport::default();
+    check::check_index(backing, superblock, engine, &mut report, &mut |_, _| {})?;
+    Ok(report)
+}
+
+/// Refuses a directory that is not a store, or has nothing to rebuild one from.
 fn require_store(backing: &dyn Backing, options: &FsckOptions) -> Result<(), Error> {
     let store = backing.root();
     if options.rebuild {
@@ -153,9 +165,6 @@ fn require_remains(store: &Path, backing: &dyn Backing) -> Result<(), Error> {
     }
     Err(Error::NotAStore {
         path: store.to_owned(),
-        reason: format!(
-            "it has no directory {}, there is nothing to rebuild from",
-            crate::pack::DIR
-        ),
+        reason: format!("it has no directory {} to rebuild from", crate::pack::DIR),
     })
 }

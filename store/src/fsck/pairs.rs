@@ -30,7 +30,7 @@ pub(super) fn put(pairs: &mut Pairs, version: u64, key: Vec<u8>, value: Vec<u8>)
     );
 }
 
-/// What the records say.
+/// The contents of the records.
 pub(super) fn tally(pairs: &Pairs) -> Tally {
     let mut tally = Tally::default();
     for (key, value) in pairs {

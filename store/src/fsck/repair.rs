@@ -1,11 +1,11 @@
-//! Rewriting what can be derived from the rest.
+//! Rewriting parts that can be derived from the rest.
 
 use shale_backing::{Access, Backing};
 
 use crate::Error;
 use crate::pack::{DirectoryEntry, PackId, Scanned, encode_footer, scan};
 
-/// Writes a new directory of a sealed pack behind its frames.
+/// Writes a new directory of a sealed pack after its frames.
 pub(super) fn rewrite_directory(
     backing: &dyn Backing,
     pack: PackId,

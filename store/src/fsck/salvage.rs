@@ -1,36 +1,36 @@
-//! What can be saved when the catalog is not whole.
+//! Salvage when the catalog is incomplete.
 //!
-//! The frames in packs say which inode and which offset they belong to. Files and directories that
-//! no name is left for are gathered in `lost+found`; of files that may have been newer it is said.
+//! The frames in packs name their inode and offset. Files and directories without a name go to
+//! `lost+found`; files that may be outdated are reported.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use shale_backing::{Access, Backing, BackingFile};
 use shale_codec::FrameKind;
-use shale_index::ROOT;
 use shale_index::extent::{Extent, ExtentMap, FrameAt, FramePart, Place, TilePart};
 use shale_index::schema::{
-    CommitRecord, Dentry, Inode, MapRoot, Phase, S_IFDIR, S_IFMT, S_IFREG, Time, decode_number,
-    encode_number, keys,
+    CommitRecord, Dentry, Effect, Inode, MapRoot, Phase, RecordId, S_IFDIR, S_IFMT, S_IFREG, Time,
+    decode_number, keys,
 };
+use shale_index::{Ino, ROOT};
 
 use super::pairs::{self, Pairs};
 use super::tally::Tally;
 use super::{FsckReport, Problem};
 use crate::Error;
 use crate::disk::Superblock;
-use crate::frame::{Directory, Frames, pieces};
+use crate::frame::{Frames, TileDirectory, pieces};
 use crate::map::Visited;
-use crate::pack::{self, DirectoryEntry, PackId, Scanned, scan};
+use crate::pack::{self, DirectoryEntry, PackBytes, PackId, Scanned, scan};
 
 /// Where files without a name go.
 const LOST: &[u8] = b"lost+found";
 
-/// Extents that frames tell of, with the numbers of the frames, by inode.
-type Told = BTreeMap<u64, Vec<(u64, Extent)>>;
+/// Extents described by frames, with the numbers of the frames, by inode.
+type Told = BTreeMap<Ino, Vec<(u64, Extent)>>;
 
-/// Makes a sound tree of what is left of the catalog and of what the frames tell.
+/// Builds a sound tree from the rest of the catalog and the frames.
 pub(super) fn salvage(
     backing: &Arc<dyn Backing>,
     superblock: &Superblock,
@@ -44,7 +44,7 @@ pub(super) fn salvage(
     *next += 1;
     let unnamed = complete(pairs, &tally, &told, version, report);
     report.repaired(format!(
-        "the catalog is not whole: {unnamed} files and directories without a name are in lost+found"
+        "the catalog is incomplete: {unnamed} files and directories without a name are in lost+found"
     ));
     let frames = pairs::frames(backing, superblock)?;
     for inode in tally.inodes.values().filter(|inode| inode.is_file()) {
@@ -53,8 +53,8 @@ pub(super) fn salvage(
         {
             report.problems.push(Problem {
                 what:
-                    "the catalog is not whole, and packs have data of this file that it does not \
-                       know of: the file may be older than it was, or incomplete"
+                    "the catalog is incomplete, and packs hold data of this file that it does not \
+                       list: the file may be outdated or incomplete"
                         .to_owned(),
                 file: tally.path(inode.ino).or_else(|| Some(lost_path(inode.ino))),
                 offset: None,
@@ -65,14 +65,14 @@ pub(super) fn salvage(
     Ok(())
 }
 
-fn lost_path(ino: u64) -> String {
+fn lost_path(ino: Ino) -> String {
     format!("/{}/#{ino}", LOST.escape_ascii())
 }
 
-/// What all frames in all packs tell.
+/// The extents described by all frames in all packs.
 fn frames_tell(backing: &dyn Backing) -> Result<Told, Error> {
     let mut told = Told::new();
-    for (id, _) in pack::list(backing)? {
+    for PackBytes { pack: id, .. } in pack::list(backing)? {
         let path = id.path();
         let file = backing
             .open(&path, Access::Read)
@@ -96,8 +96,8 @@ fn frames_tell(backing: &dyn Backing) -> Result<Told, Error> {
     Ok(told)
 }
 
-/// Whether there is a frame that is newer than what a file has in its place. It has been cut off,
-/// or was never committed, or its commit is lost.
+/// Whether there is a frame newer than the file's contents in its place. It was cut off, or was
+/// never committed, or its commit is lost.
 fn lacks(tally: &Tally, frames: &Frames, inode: &Inode, told: &[(u64, Extent)]) -> bool {
     let numbers: HashMap<FrameAt, u64> = told
         .iter()
@@ -109,11 +109,11 @@ fn lacks(tally: &Tally, frames: &Frames, inode: &Inode, told: &[(u64, Extent)]) 
             has.insert(extent);
         }
     });
-    // A map that cannot be read is reported by the check that follows.
+    // The check that follows reports a map that cannot be read.
     visited.is_ok()
         && told.iter().any(|(number, extent)| {
             let (mut at, end) = (extent.offset, extent.end());
-            for there in has.range(extent.offset, end) {
+            for there in has.range(extent.range()) {
                 let origin = there.place.origin();
                 let age = origin.map_or(Some(0), |origin| numbers.get(&origin).copied());
                 if there.offset > at || age.is_some_and(|age| age < *number) {
@@ -136,17 +136,17 @@ fn complete(
     let kept = lost_and_found(pairs);
     let free = free_inode(pairs, tally).max(told.keys().max().map_or(0, |ino| ino + 1));
     let lost = kept.unwrap_or(free);
-    let mut named: BTreeSet<u64> = BTreeSet::from([ROOT, lost]);
+    let mut named: BTreeSet<Ino> = BTreeSet::from([ROOT, lost]);
     let mut put = |key, value| pairs::put(pairs, version, key, value);
     let mut gone = Vec::new();
     // Directories of which only names are left: their own, or those in them.
-    let mut dirs: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut dirs: BTreeMap<Ino, u64> = BTreeMap::new();
     for (parent, _, _) in &tally.dentries {
         if *parent != ROOT && !tally.inodes.contains_key(parent) {
             dirs.entry(*parent).or_insert(lost);
         }
     }
-    let mut parents: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut parents: BTreeMap<Ino, Ino> = BTreeMap::new();
     for (parent, name, dentry) in &tally.dentries {
         let known = tally.inodes.contains_key(&dentry.ino);
         if dentry.kind == S_IFDIR {
@@ -158,8 +158,7 @@ fn complete(
             gone.push(keys::dentry(*parent, name));
             let dir = tally.path(*parent).unwrap_or_else(|| lost_path(*parent));
             report.problems.push(Problem {
-                what: "of this file nothing but its name was left, which has been removed"
-                    .to_owned(),
+                what: "only the name of this file was left, and has been removed".to_owned(),
                 file: Some(format!("{dir}/{}", name.escape_ascii())),
                 offset: None,
                 repaired: false,
@@ -192,8 +191,12 @@ fn complete(
         inode.size = all.iter().map(Extent::end).max().unwrap_or(0);
         put(keys::inode(ino), inode.encode());
         put(
-            keys::commit(ino, 0, 1),
-            CommitRecord { extents: all }.encode(),
+            keys::record(ino, RecordId { session: 0, seq: 1 }),
+            CommitRecord {
+                extents: all,
+                effect: Effect::Laid,
+            }
+            .encode(),
         );
     }
     let mut unnamed: Vec<(u64, u32)> = Vec::new();
@@ -237,7 +240,6 @@ fn complete(
                 Dentry { ino, kind }.encode(),
             );
         }
-        put(keys::counter("ino"), encode_number(free + 1));
     }
     for key in gone {
         pairs.remove(&key);
@@ -245,14 +247,14 @@ fn complete(
     unnamed.len()
 }
 
-/// The directory that an earlier rebuild has made, if it is still there.
+/// The directory that an earlier rebuild has created, if it is still there.
 fn lost_and_found(pairs: &Pairs) -> Option<u64> {
     let dentry = Dentry::decode(&pairs.get(&keys::dentry(ROOT, LOST))?.value)?;
     let inode = Inode::decode(dentry.ino, &pairs.get(&keys::inode(dentry.ino))?.value)?;
     inode.is_dir().then_some(dentry.ino)
 }
 
-/// A number above those of all inodes that are known, and of all that were handed out.
+/// A number above those of all known inodes, and of all that were handed out.
 fn free_inode(pairs: &Pairs, tally: &Tally) -> u64 {
     let known = pairs.keys().filter_map(|key| keys::inode_of(key)).max();
     let named = tally
@@ -260,14 +262,15 @@ fn free_inode(pairs: &Pairs, tally: &Tally) -> u64 {
         .iter()
         .map(|(parent, _, dentry)| *parent.max(&dentry.ino));
     let known = known.max(named.max());
-    let counter = pairs.get(&keys::counter("ino"));
+    // Format 2 noted how far it was.
+    let counter = pairs.get(&keys::single("ino"));
     let handed_out = counter.and_then(|value| decode_number(&value.value));
     (LAST_RESERVED + 1)
         .max(known.map_or(0, |ino| ino + 1))
         .max(handed_out.unwrap_or(0))
 }
 
-/// What a frame by itself tells about where its bytes belong.
+/// The place of a frame's bytes, from the frame alone.
 fn extents_of(file: &dyn BackingFile, pack: PackId, entry: &DirectoryEntry) -> Vec<Extent> {
     let part = FramePart {
         pack,
@@ -304,7 +307,7 @@ fn extents_of(file: &dyn BackingFile, pack: PackId, entry: &DirectoryEntry) -> V
             })
             .collect(),
         FrameKind::Tiles => decoded()
-            .and_then(|raw| Directory::decode_unbound(&raw))
+            .and_then(|raw| TileDirectory::decode_unbound(&raw))
             .filter(|(_, body)| *body <= entry.at)
             .map(|(directory, body)| Extent {
                 offset,
@@ -328,7 +331,7 @@ fn extents_of(file: &dyn BackingFile, pack: PackId, entry: &DirectoryEntry) -> V
 /// Inode numbers below are not handed out.
 const LAST_RESERVED: u64 = 15;
 
-fn node(ino: u64, mode: u32, parent: u64) -> Inode {
+fn node(ino: Ino, mode: u32, parent: Ino) -> Inode {
     let now = Time::now();
     Inode {
         ino,
@@ -349,5 +352,6 @@ fn node(ino: u64, mode: u32, parent: u64) -> Inode {
         phase: Phase::New,
         target: Vec::new(),
         map: MapRoot::Inline(Vec::new()),
+        since: 0,
     }
 }

@@ -1,30 +1,37 @@
-//! What the counters of an index should be, by counting.
+//! The correct values of the counters of an index, by counting.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use shale_index::ROOT;
 use shale_index::extent::{Extent, PackId};
-use shale_index::schema::{CommitRecord, Delta, Dentry, Inode, Rollup, decode_number, keys};
+use shale_index::kv::Counter;
+use shale_index::schema::{
+    CommitRecord, Delta, Dentry, Effect, Inode, RecordId, Rollup, decode_freed, decode_number,
+    keys, totals,
+};
+use shale_index::{Contents, Ino, ROOT, Record};
 
 use crate::Error;
 use crate::frame::Frames;
 use crate::map::{FileMap, Visited};
 
-/// Everything in an index, decoded, and what is wrong with it by itself.
+/// Everything in an index, decoded, and the problems in the records themselves.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
-    pub(super) inodes: BTreeMap<u64, Inode>,
+    pub(super) inodes: BTreeMap<Ino, Inode>,
     pub(super) dentries: Vec<(u64, Box<[u8]>, Dentry)>,
-    pub(super) records: HashMap<u64, Vec<(u64, CommitRecord)>>,
-    pub(super) orphans: HashSet<u64>,
-    pub(super) stored: HashSet<u64>,
-    pub(super) incompressible: HashSet<u64>,
-    pub(super) rollups: BTreeMap<u64, Rollup>,
-    pub(super) packs: BTreeMap<PackId, u64>,
+    pub(super) records: HashMap<Ino, Vec<Record>>,
+    pub(super) orphans: HashSet<Ino>,
+    pub(super) stored: HashSet<Ino>,
+    pub(super) incompressible: HashSet<Ino>,
+    pub(super) totals: BTreeMap<Ino, Counter>,
+    /// Live bytes of packs, less what lists of freed bytes say.
+    pub(super) packs: BTreeMap<PackId, i64>,
     pub(super) sealed: BTreeMap<PackId, u64>,
     pub(super) undecodable: Vec<String>,
+    /// Directories whose totals are those of format 2: their inodes count their links.
+    old_dirs: HashSet<Ino>,
     /// Of each inode the place of its first name among the dentries.
-    names: HashMap<u64, usize>,
+    names: HashMap<Ino, usize>,
 }
 
 impl Tally {
@@ -40,23 +47,22 @@ impl Tally {
 
     fn try_take(&mut self, key: &[u8], value: &[u8], version: u64) -> Option<()> {
         match key.first()? {
-            b'i' => {
-                let ino = keys::inode_of(key)?;
-                self.inodes.insert(ino, Inode::decode(ino, value)?);
-            }
+            b'i' => match (keys::inode_of(key), keys::totals_of(key)) {
+                (Some(ino), _) => {
+                    self.inodes.insert(ino, Inode::decode(ino, value)?);
+                }
+                (_, Some(dir)) => {
+                    self.totals.insert(dir, Counter::decode(value)?);
+                }
+                _ => self.take_record(keys::record_of(key)?, value, version)?,
+            },
             b'd' => {
                 let (parent, _, name) = keys::dentry_of(key)?;
                 let dentry = Dentry::decode(value)?;
                 self.names.entry(dentry.ino).or_insert(self.dentries.len());
                 self.dentries.push((parent, name.into(), dentry));
             }
-            b'c' => {
-                let record = CommitRecord::decode(value)?;
-                self.records
-                    .entry(keys::commit_of(key)?)
-                    .or_default()
-                    .push((version, record));
-            }
+            b'c' => self.take_record(keys::old::record_of(key)?, value, version)?,
             b'o' => {
                 self.orphans.insert(keys::orphan_of(key)?);
             }
@@ -67,12 +73,22 @@ impl Tally {
                 self.stored.insert(keys::stored_of(key)?);
             }
             b'r' => {
-                let dir = key.get(1..9)?.try_into().ok().map(u64::from_be_bytes)?;
-                self.rollups.insert(dir, Rollup::decode(value)?);
+                let dir = keys::old::totals_of(key)?;
+                let rollup = Rollup::decode_old(value)?;
+                self.totals.insert(dir, rollup.as_delta().counter());
+                self.old_dirs.insert(dir);
             }
             b'p' => {
-                self.packs
-                    .insert(keys::pack_of(key)?, decode_number(value)?);
+                let (pack, live) = match keys::old::pack_of(key) {
+                    Some(pack) => (pack, decode_number(value)? as i64),
+                    None => (keys::pack_of(key)?, Counter::decode(value)?.sums[0]),
+                };
+                *self.packs.entry(pack).or_default() += live;
+            }
+            b'e' => {
+                for freed in decode_freed(value)? {
+                    *self.packs.entry(freed.pack).or_default() -= freed.bytes as i64;
+                }
             }
             b'q' => {
                 self.sealed
@@ -83,8 +99,57 @@ impl Tally {
         Some(())
     }
 
+    fn take_record(
+        &mut self,
+        (ino, id): (u64, RecordId),
+        value: &[u8],
+        version: u64,
+    ) -> Option<()> {
+        let record = CommitRecord::decode(value)?;
+        let records = self.records.entry(ino).or_default();
+        records.push(Record {
+            id,
+            version,
+            record,
+        });
+        Some(())
+    }
+
+    /// Live bytes that the index counts in a pack.
+    pub(super) fn live(&self, pack: PackId) -> u64 {
+        let live = self.packs.get(&pack).copied().unwrap_or(0);
+        u64::try_from(live).unwrap_or(0)
+    }
+
+    /// The links that an inode counts.
+    pub(super) fn links(&self, inode: &Inode) -> u32 {
+        if !inode.is_dir() || inode.nlink == 0 || self.old_dirs.contains(&inode.ino) {
+            return inode.nlink;
+        }
+        let subdirs = self.totals.get(&inode.ino).map_or(0, totals::subdirs);
+        2 + u32::try_from(subdirs).unwrap_or(0)
+    }
+
+    /// Everything that the index says of a file.
+    pub(super) fn contents(&self, inode: &Inode) -> Contents {
+        let records = self.records.get(&inode.ino).cloned().unwrap_or_default();
+        Contents::of(inode.clone(), records)
+    }
+
+    /// Whether a file has records that say more than where its bytes are.
+    pub(super) fn is_unfolded(&self, ino: u64) -> bool {
+        let records = self.records.get(&ino).into_iter().flatten();
+        let mut effects = records.map(|record| record.record.effect);
+        effects.any(|effect| effect != Effect::Laid)
+    }
+
+    /// Whether all records are folded, or say no more than where bytes are.
+    pub(super) fn is_settled(&self) -> bool {
+        !self.records.keys().any(|&ino| self.is_unfolded(ino))
+    }
+
     /// The path of an inode, as far as it has a name.
-    pub(super) fn path(&self, ino: u64) -> Option<String> {
+    pub(super) fn path(&self, ino: Ino) -> Option<String> {
         let mut parts = Vec::new();
         let mut at = ino;
         while at != ROOT {
@@ -100,13 +165,7 @@ impl Tally {
     }
 
     pub(super) fn map(&self, frames: &Frames, inode: &Inode) -> Result<FileMap, Error> {
-        let mut records = self.records.get(&inode.ino).cloned().unwrap_or_default();
-        records.sort_by_key(|(version, _)| *version);
-        FileMap::load(
-            frames,
-            inode,
-            records.into_iter().map(|(_, record)| record).collect(),
-        )
+        FileMap::load(frames, &self.contents(inode))
     }
 
     /// Extents and map segments of a file.
@@ -126,9 +185,37 @@ impl Tally {
         Ok(stored)
     }
 
+    /// The totals of a directory, with what those below it have not passed on yet.
+    pub(super) fn rollups(&self) -> BTreeMap<u64, Rollup> {
+        let mut found: BTreeMap<u64, Rollup> = BTreeMap::new();
+        for (&dir, counter) in &self.totals {
+            let total = found.entry(dir).or_default();
+            *total = total.plus(&Rollup::of(counter).as_delta());
+            self.add_above(dir, &totals::pending(counter), &mut found);
+        }
+        found
+    }
+
+    /// Adds to all directories above one.
+    fn add_above(&self, dir: u64, delta: &Delta, found: &mut BTreeMap<u64, Rollup>) {
+        let mut at = dir;
+        // A circle of directories ends there, too.
+        for _ in 0..=self.inodes.len() {
+            let Some(inode) = self.inodes.get(&at) else {
+                return;
+            };
+            if at == ROOT || *delta == Delta::default() {
+                return;
+            }
+            at = inode.parent;
+            let total = found.entry(at).or_default();
+            *total = total.plus(delta);
+        }
+    }
+
     /// The totals that every directory should have.
-    pub(super) fn expected_rollups(&self) -> BTreeMap<u64, Rollup> {
-        let mut totals: BTreeMap<u64, Rollup> = BTreeMap::new();
+    pub(super) fn expected_rollups(&self) -> BTreeMap<Ino, Rollup> {
+        let mut totals: BTreeMap<Ino, Rollup> = BTreeMap::new();
         for inode in self.inodes.values() {
             if inode.ino == ROOT || inode.nlink == 0 {
                 continue;
@@ -152,7 +239,7 @@ impl Tally {
                 }
             };
             let mut dir = inode.parent;
-            // A circle of directories ends there, too.
+            // A cycle of directories ends there, too.
             for _ in 0..=self.inodes.len() {
                 let total = totals.entry(dir).or_default();
                 *total = total.plus(&delta);

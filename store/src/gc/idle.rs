@@ -1,5 +1,4 @@
-//! Memory and space that a burst of work has left behind go back to the machine when nothing has
-//! happened for a while.
+//! Gives memory and space of a burst of work back to the machine after a while without activity.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,12 +10,12 @@ use super::worker::GcControl;
 use crate::volume::Volume;
 use crate::write::CommitControl;
 
-/// How long nothing must have happened.
+/// How long there must have been no activity.
 const QUIET: Duration = Duration::from_secs(30);
-/// The part of the cache of decoded frames that is kept, those used last.
+/// The share of the cache of decoded frames that is kept, those used last.
 const KEPT_SHARE: u64 = 8;
 
-/// What changes with everything that takes memory in a store.
+/// Counters that change with everything that takes memory in a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Traces {
     version: u64,
@@ -25,12 +24,12 @@ struct Traces {
     unwritten: u64,
 }
 
-/// When something happened last.
+/// Time of the last activity.
 #[derive(Debug)]
 struct LastWork {
     seen: Option<Traces>,
     since: Instant,
-    /// Nothing has happened since memory was given back.
+    /// There was no activity since memory was given back.
     rested: bool,
 }
 
@@ -55,7 +54,7 @@ impl LastWork {
     }
 }
 
-/// Looks for the end of a time of work; asked now and then by a thread that is awake anyway.
+/// Detects the end of a burst; called now and then by a thread that is awake anyway.
 pub(super) struct IdleWatch {
     volume: Arc<Volume>,
     gc: Arc<GcControl>,
@@ -71,7 +70,7 @@ impl IdleWatch {
         }
     }
 
-    /// Whether it is time to give memory back: once after each time of work.
+    /// Whether it is time to give memory back: once after each burst.
     pub(super) fn is_due(&mut self) -> bool {
         let counters = &self.volume.stats;
         let traces = Traces {
@@ -83,9 +82,9 @@ impl IdleWatch {
         self.last.look(traces, Instant::now())
     }
 
-    /// Gives memory back that was not used lately; what is kept for the next burst of writes
-    /// stays. And space: what settling and deleting have left in packs that still grow would wait
-    /// there for the next gigabyte.
+    /// Gives back memory that was not used lately; the memory for the next burst of writes stays.
+    /// Also gives back space: garbage in packs that still grow would otherwise wait for the next
+    /// gigabyte.
     pub(super) fn rest(&self) {
         let Volume {
             namespace,
@@ -105,7 +104,7 @@ impl IdleWatch {
     }
 }
 
-/// The thread that does nothing else, where there is no committer.
+/// The thread for this where there is no committer.
 pub(crate) struct IdleWorker {
     watch: IdleWatch,
     /// Ticks as for a committer.

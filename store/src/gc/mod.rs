@@ -1,4 +1,5 @@
-//! Garbage collection: purges orphans, deletes dead packs, and rewrites packs that are mostly dead.
+//! Garbage collection: purges orphans, deletes dead packs, and rewrites packs that are mostly
+//! garbage.
 
 mod idle;
 mod orphans;
@@ -11,7 +12,7 @@ pub(crate) use orphans::StoreUpkeep;
 #[cfg(test)]
 pub(crate) use rewrite::Rewriter;
 pub use worker::GcState;
-pub(crate) use worker::{Collector, GcControl};
+pub(crate) use worker::{GcControl, GcWorker};
 
-/// A pack is rewritten when less than this many percent of it is alive.
+/// A pack is rewritten when less than this percentage of it is live.
 const LIVE_PERCENT: u64 = 50;

@@ -1,10 +1,11 @@
-//! What the committer has done after a durable cycle: purges orphans and deletes dead packs.
+//! The committer's work after a durable cycle: purges orphans and deletes dead packs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use shale_backing::failpoint::{Stage, reach};
+use shale_index::Ino;
 
 use super::idle::IdleWatch;
 use super::worker::GcControl;
@@ -19,7 +20,7 @@ use crate::write::{CommitControl, Upkeep};
 /// How long one round may purge orphans.
 const PURGE_TIME: Duration = Duration::from_millis(200);
 
-/// What is done for the whole store between cycles of the committer.
+/// Work for the whole store between cycles of the committer.
 pub(crate) struct StoreUpkeep {
     volume: Arc<Volume>,
     files: Arc<FileTable>,
@@ -37,7 +38,10 @@ impl Upkeep for StoreUpkeep {
             .frames
             .packs
             .note_sealed(&self.volume.namespace)?;
-        // A file or pack that fails does not keep the space of the others.
+        if self.volume.namespace.is_shared() {
+            self.look_after_shared()?;
+        }
+        // A file or pack that fails does not block the space of the others.
         let purged = self.purge_orphans();
         self.delete_dead_packs().and(purged)
     }
@@ -68,6 +72,28 @@ impl StoreUpkeep {
         }
     }
 
+    /// What several sessions have to do together: says which orphans are in use here, passes on
+    /// totals, and subtracts freed bytes.
+    fn look_after_shared(&mut self) -> Result<(), Error> {
+        let namespace = &self.volume.namespace;
+        for ino in self.files.take_unused_orphans() {
+            namespace.end_use(ino)?;
+        }
+        let (orphans, looked) = namespace.orphans()?;
+        if !orphans.is_empty() {
+            let sessions = namespace.live_sessions()?;
+            let in_use = self.files.take_orphans(&orphans, &sessions);
+            namespace.note_uses(&in_use, looked)?;
+        }
+        namespace.pass_totals_on()?;
+        namespace.drain_freed()?;
+        let packs = &self.volume.frames.packs;
+        let sessions = namespace.live_sessions()?;
+        let ended = |pack: PackId| !sessions.contains(&pack.session());
+        packs.set_live(&namespace.packs()?, ended);
+        Ok(())
+    }
+
     fn purge_orphans(&self) -> Result<(), Error> {
         let begun = Instant::now();
         let mut next = 0;
@@ -79,31 +105,36 @@ impl StoreUpkeep {
             next = ino + 1;
             if self.files.discard(ino) {
                 match self.purge(ino) {
-                    Ok(()) => self.files.note_purged(ino),
+                    Ok(true) => self.files.note_purged(ino),
+                    // The next cycle looks again.
+                    Ok(false) | Err(Error::Index(shale_index::Error::Stale)) => {}
                     Err(e) => result = result.and(Err(e)),
                 }
             }
         }
-        // The rest does not have to wait for the next tick.
+        // The rest need not wait for the next tick.
         self.commits.kick_durable();
         result
     }
 
-    fn purge(&self, ino: u64) -> Result<(), Error> {
+    /// Frees an orphan; `false` when another session may use it.
+    fn purge(&self, ino: Ino) -> Result<bool, Error> {
         let (namespace, frames) = (&self.volume.namespace, &self.volume.frames);
-        let inode = match namespace.inode(ino) {
-            Ok(inode) => inode,
-            Err(shale_index::Error::NotFound) => return Ok(()),
+        if namespace.is_shared() && !self.may_purge(ino)? {
+            return Ok(false);
+        }
+        let contents = match namespace.contents(ino) {
+            Ok(contents) => contents,
+            Err(shale_index::Error::NotFound) => return Ok(true),
             Err(e) => return Err(e.into()),
         };
-        let freed = if inode.is_file() {
-            let records = namespace.commit_records(ino)?;
-            match FileMap::load(frames, &inode, records).and_then(|mut map| map.usage(frames)) {
+        let freed = if contents.inode.is_file() {
+            match FileMap::counted(frames, &contents) {
                 Ok(usage) => usage,
                 Err(e @ (Error::Damaged { .. } | Error::PackGone { .. })) => {
                     tracing::warn!(
-                        "space of a deleted file stays occupied, `shale fsck --repair` on the \
-                         unmounted store frees it: {e}"
+                        "the space of a deleted file stays occupied; run `shale fsck --repair` on \
+                         the unmounted store to free it: {e}"
                     );
                     BTreeMap::new()
                 }
@@ -112,11 +143,22 @@ impl StoreUpkeep {
         } else {
             BTreeMap::new()
         };
-        namespace.purge(ino, &freed)?;
+        namespace.purge(&contents, &freed)?;
         reach(Stage::OrphanPurged);
         let changes = freed.iter().map(|(&pack, &bytes)| (pack, -bytes)).collect();
-        frames.packs.account(&changes);
-        Ok(())
+        if !namespace.is_shared() {
+            frames.packs.account(&changes);
+        }
+        Ok(true)
+    }
+
+    /// Whether every session has looked whether it uses an orphan, and none does.
+    fn may_purge(&self, ino: Ino) -> Result<bool, Error> {
+        let namespace = &self.volume.namespace;
+        let (orphans, _) = namespace.orphans()?;
+        let looked = namespace.all_looked()?;
+        let orphan = orphans.iter().find(|orphan| orphan.ino == ino);
+        Ok(orphan.is_some_and(|orphan| orphan.since <= looked))
     }
 
     /// Deletes packs that nothing durable refers to.
@@ -135,7 +177,17 @@ impl StoreUpkeep {
 
     fn delete_dead_pack(&self, pack: PackId) -> Result<(), Error> {
         let packs = &self.volume.frames.packs;
+        let namespace = &self.volume.namespace;
+        if namespace.is_shared() && namespace.live_bytes(pack)? != 0 {
+            return Ok(());
+        }
         let len = packs.len(pack).unwrap_or(0);
+        if let Err(e) = namespace.condemn_pack(pack).map_err(Error::from) {
+            // A full device needs the space of the pack before it has room for the tombstone.
+            if namespace.is_shared() || !e.is_full() {
+                return Err(e);
+            }
+        }
         packs.delete(pack)?;
         reach(Stage::GcDeleted);
         let counters = &self.volume.stats;

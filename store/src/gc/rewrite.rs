@@ -1,14 +1,15 @@
-//! Rewriting a pack: copies everything alive out of it, so that it can be deleted.
+//! Rewriting a pack: copies everything live out of it, so that it can be deleted.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use shale_backing::failpoint::{Stage, reach};
 use shale_codec::{FrameKind, Hint};
+use shale_index::Ino;
 use shale_index::extent::{Extent, FrameAt, FramePart, Place, TilePart};
 
 use crate::Error;
-use crate::file::{File, FileRef, FileTable};
+use crate::file::{File, FileRef, FileTable, Replacement};
 use crate::frame::{FrameEncoder, FrameSpec};
 use crate::pack::{DirectoryEntry, PackId, Pin, Scanned, failed, read_directory, scan};
 use crate::volume::Volume;
@@ -21,7 +22,7 @@ pub(crate) struct Rewriter<'a> {
     buf: Vec<u8>,
 }
 
-/// What was copied out of a pack.
+/// Copies of frames of a pack.
 struct Move {
     /// Where in the pack it was.
     at: u64,
@@ -46,8 +47,8 @@ impl<'a> Rewriter<'a> {
         }
     }
 
-    /// Moves everything alive out of a pack. Where that fails, what has been copied by then is
-    /// used all the same: it need not be copied again.
+    /// Moves everything live out of a pack. If that fails, the copies made so far are still used,
+    /// so that they need not be made again.
     pub(crate) fn rewrite(&mut self, pack: PackId) -> Result<(), Error> {
         let mut copied = Vec::new();
         let mut pins: Vec<Pin> = Vec::new();
@@ -74,8 +75,8 @@ impl<'a> Rewriter<'a> {
         outcome
     }
 
-    /// Files that have or had something in a pack.
-    fn inodes_in(&self, pack: PackId) -> Result<BTreeSet<u64>, Error> {
+    /// Files that have or had frames in a pack.
+    fn inodes_in(&self, pack: PackId) -> Result<BTreeSet<Ino>, Error> {
         let file = self.volume.frames.packs.open_pack(pack)?;
         let entries = match read_directory(&*file, pack).map_err(failed("read", pack))? {
             Some(directory) => directory.entries,
@@ -88,7 +89,7 @@ impl<'a> Rewriter<'a> {
             .collect())
     }
 
-    fn existing(&self, ino: u64) -> Result<Option<FileRef<'a>>, Error> {
+    fn existing(&self, ino: Ino) -> Result<Option<FileRef<'a>>, Error> {
         match self.files.open(ino) {
             Ok(file) => Ok(Some(file)),
             Err(
@@ -100,14 +101,19 @@ impl<'a> Rewriter<'a> {
         }
     }
 
-    /// Copies everything that a file has in a pack.
+    /// Copies all frames of a file in a pack.
     fn copy_out(
         &mut self,
         file: &Arc<File>,
         pack: PackId,
         copies: &mut Copies,
     ) -> Result<(), Error> {
-        let live = file.lock(self.volume).extents_in(pack)?;
+        let mut locked = file.lock(self.volume);
+        if locked.is_shared() {
+            locked.refresh()?;
+        }
+        let live = locked.extents_in(pack)?;
+        drop(locked);
         let mut alive: HashMap<u64, u64> = HashMap::new();
         for extent in &live {
             if let Some(FrameAt { at, .. }) = extent.place.origin() {
@@ -122,7 +128,7 @@ impl<'a> Rewriter<'a> {
             if let Place::Tiles(part) = &old.place
                 && alive.get(&at).copied().unwrap_or(0) < part.stored() / 2
             {
-                // Most of the array has been written over: what is left becomes plain frames.
+                // Most of the array has been overwritten: the rest becomes plain frames.
                 self.flatten(file, &old, copies)?;
                 continue;
             }
@@ -157,7 +163,7 @@ impl<'a> Rewriter<'a> {
         Ok(())
     }
 
-    /// Copies a frame or an array of tiles as it is stored; `None` for a hole.
+    /// Copies a frame or an array of tiles unchanged; `None` for a hole.
     fn copy(&mut self, place: &Place) -> Result<Option<(Place, Pin)>, Error> {
         let stored = match place {
             Place::Hole => return Ok(None),
@@ -168,7 +174,7 @@ impl<'a> Rewriter<'a> {
         self.volume.frames.copy(place, &mut self.buf)
     }
 
-    /// Leaves room for the index and for what programs have been promised.
+    /// Leaves room for the index and for the data promised to programs.
     fn admit_copy(&self, bytes: u64) -> Result<(), Error> {
         let Volume {
             backing,
@@ -193,7 +199,7 @@ impl<'a> Rewriter<'a> {
         let mut start = old.offset;
         while start < old.end() {
             let chunk_end = file.chunk_range(file.chunk_of(start)).end;
-            let Some(piece) = old.slice(start, chunk_end) else {
+            let Some(piece) = old.slice(start..chunk_end) else {
                 break;
             };
             self.admit_copy(piece.len)?;
@@ -221,18 +227,21 @@ impl<'a> Rewriter<'a> {
         Ok(())
     }
 
-    /// Points a file at copies, where nothing has changed meanwhile.
+    /// Points a file at copies, where its extents have not changed.
     fn relocate(&mut self, file: &Arc<File>, pack: PackId, moves: &[Move]) -> Result<(), Error> {
         let mut locked = file.lock(self.volume);
-        let mut extents = Vec::new();
-        for Move { at, new } in moves {
-            for now in locked.extents(new.offset..new.end())? {
-                if now.place.origin() == Some(FrameAt { pack, at: *at }) {
-                    extents.extend(new.slice(now.offset, now.end()));
+        locked.replace_where(&[pack], |locked| {
+            let mut extents = Vec::new();
+            for Move { at, new } in moves {
+                for now in locked.extents(new.offset..new.end())? {
+                    if now.place.origin() == Some(FrameAt { pack, at: *at }) {
+                        extents.extend(new.slice(now.range()));
+                    }
                 }
             }
-        }
-        locked.replace(&extents, None)?;
+            let phase = None;
+            Ok(Replacement { extents, phase })
+        })?;
         reach(Stage::GcMoved);
         if locked.is_mapped_in(&[pack])? {
             locked.fold(&mut self.encoder, &[pack])?;

@@ -1,4 +1,4 @@
-//! Which pack is rewritten next.
+//! Selects the pack to rewrite next.
 
 use std::collections::BTreeSet;
 
@@ -7,13 +7,12 @@ use crate::Error;
 use crate::pack::PackId;
 use crate::volume::Volume;
 
-/// A pack is rewritten when less than this many percent of it is alive and the device is nearly
-/// full.
+/// A pack is rewritten when less than this percentage of it is live and the device is nearly full.
 const LIVE_PERCENT_FULL: u64 = 90;
 
-/// The sealed pack with the most dead bytes, among those less than `percent` alive and not in
-/// `left_out`. By default `percent` is half, or nearly all when the device is nearly full. What is alive must have room beside it, or copies would fill the device before
-/// anything is freed.
+/// The sealed pack with the most garbage, among those less than `percent` live and not in
+/// `left_out`. By default `percent` is half, or nearly all when the device is nearly full. The live
+/// bytes must have room in addition, or copies would fill the device before anything is freed.
 pub(super) fn worst_pack(
     volume: &Volume,
     percent: Option<u64>,

@@ -1,4 +1,4 @@
-//! The gc thread: rewrites packs that are mostly dead.
+//! The gc thread: rewrites packs that are mostly garbage.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -16,15 +16,15 @@ use crate::primitives::{Condvar, Mutex, Priority, set_priority};
 use crate::volume::Volume;
 use crate::write::{Admission, CommitControl, FREED_MIN, Reclaim};
 
-/// How often it looks for packs by itself.
+/// How often it looks for packs without a request.
 const TICK: Duration = Duration::from_secs(1);
-/// A pack more than this many percent alive is not rewritten even when nothing else would make
-/// room: directories and heads are not alive, and do not go by copying.
+/// A pack with more than this percentage live is not rewritten even when nothing else would make
+/// room: directories and headers are not live, and copying does not remove them.
 const LIVE_PERCENT_LAST: u64 = 97;
 /// How long a pack is left alone after its rewrite failed, unless a pass is requested.
 const RETRY: Duration = Duration::from_secs(300);
 
-/// Requests to the thread, and what it has done.
+/// Requests to the thread, and its state.
 #[derive(Debug, Default)]
 pub(crate) struct GcControl {
     state: Mutex<ControlState>,
@@ -46,10 +46,10 @@ struct ControlState {
     stuck: BTreeMap<PackId, Instant>,
 }
 
-/// What is asked of a pass.
+/// The kind of a requested pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Request {
-    /// Rewrite all packs less than this many percent alive.
+    /// Rewrite all packs less than this percentage live.
     Below(u64),
     /// Rewrite packs, the worst first, until there is room for this many more bytes of programs.
     Room(u64),
@@ -60,9 +60,9 @@ enum Request {
 pub enum GcState {
     /// Packs are being rewritten, or a pass was requested.
     Running,
-    /// The last pass did what there was to do.
+    /// The last pass completed.
     Idle,
-    /// The last pass broke off; the log says why.
+    /// The last pass stopped early; the log says why.
     Failed,
 }
 
@@ -73,13 +73,13 @@ impl GcControl {
         self.ended.notify_all();
     }
 
-    /// Asks for a pass over all packs, also those that are being appended to.
+    /// Requests a pass over all packs, also those that are being appended to.
     pub(crate) fn ask(&self, percent: u64) {
         self.state.lock().requested = Some(Request::Below(percent));
         self.wake.notify_all();
     }
 
-    /// What the thread does, and how its last pass ended.
+    /// The state of the thread, or how its last pass ended.
     pub(crate) fn state(&self) -> GcState {
         let state = self.state.lock();
         match *state {
@@ -93,7 +93,7 @@ impl GcControl {
         self.state.lock().stop
     }
 
-    /// What to do next; `None` to end. The inner option is what was asked for.
+    /// The next task; `None` to end. The inner option is the request.
     fn next(&self) -> Option<Option<Request>> {
         let mut state = self.state.lock();
         if std::mem::take(&mut state.running) {
@@ -115,7 +115,7 @@ impl GcControl {
         self.state.lock().stuck.insert(pack, Instant::now());
     }
 
-    /// Packs that are better left alone.
+    /// Packs to leave alone.
     pub(crate) fn stuck(&self, now: Instant) -> BTreeSet<PackId> {
         let mut state = self.state.lock();
         state
@@ -131,11 +131,11 @@ impl GcControl {
 }
 
 impl Reclaim for GcControl {
-    /// Asks for a pass that makes room, and waits for its end.
+    /// Requests a pass that makes room, and waits for its end.
     fn make_room(&self, bytes: u64) {
         let mut state = self.state.lock();
         state.requested.get_or_insert(Request::Room(bytes));
-        // A pass under way may have passed by what has died since.
+        // A running pass may have missed what has died since.
         let until = state.passes + 1 + u64::from(state.running);
         self.wake.notify_all();
         while state.passes < until && !state.stop {
@@ -145,7 +145,7 @@ impl Reclaim for GcControl {
 }
 
 /// The gc thread.
-pub(crate) struct Collector {
+pub(crate) struct GcWorker {
     volume: Arc<Volume>,
     files: Arc<FileTable>,
     admission: Arc<Admission>,
@@ -153,7 +153,7 @@ pub(crate) struct Collector {
     control: Arc<GcControl>,
 }
 
-impl Collector {
+impl GcWorker {
     pub(crate) fn new(
         volume: &Arc<Volume>,
         files: &Arc<FileTable>,
@@ -186,11 +186,14 @@ impl Collector {
                 Ok(Ok(true)) => false,
                 Ok(Err(e)) => {
                     let why = self.volume.explain(&e);
-                    tracing::warn!("gc postponed, retrying when more has died in packs: {why}");
+                    tracing::warn!(
+                        "gc postponed, retrying when packs hold more garbage: {why}; run `shale \
+                         doctor` if it keeps failing"
+                    );
                     true
                 }
                 Err(_) => {
-                    tracing::error!("gc panicked; please report this");
+                    tracing::error!("gc panicked; please report this with the log");
                     true
                 }
             };
@@ -207,7 +210,7 @@ impl Collector {
         let packs = &volume.frames.packs;
         if request.is_some() {
             reach_in(Stage::GcBegins, volume.backing.root());
-            // What has been written so far takes part.
+            // Everything written so far takes part.
             packs.roll();
             self.commits.run()?;
         } else if !packs.take_shrunk() {
@@ -225,7 +228,7 @@ impl Collector {
         let mut rewriter = Rewriter::new(volume, &self.files);
         let mut failed = None;
         while !self.control.is_stopped() && volume.check().is_ok() {
-            // What this pass has written itself is not better the second time.
+            // Rewriting packs that this pass has written would gain nothing.
             let written = packs.live().into_keys();
             left_out.extend(written.filter(|pack| !known.contains(pack)));
             let Some(pack) = worst_pack(volume, percent, &left_out)? else {
@@ -237,13 +240,13 @@ impl Collector {
                 Ok(()) => {}
                 // All of it has died meanwhile.
                 Err(Error::PackGone { .. }) if packs.is_dead(pack) => continue,
-                // More had to be copied than is alive. There may be room for what another needs.
+                // More had to be copied than is live. There may be room for another pack.
                 Err(e) if e.is_full() => {
                     failed.get_or_insert(e);
                     left_out.insert(pack);
                     continue;
                 }
-                // What cannot be read cannot be moved; the other packs are rewritten all the same.
+                // Unreadable frames cannot be moved; the other packs are rewritten all the same.
                 Err(e) => {
                     self.note_stuck(pack, &e);
                     failed.get_or_insert(e);
@@ -254,7 +257,7 @@ impl Collector {
             let counters = &volume.stats;
             counters.packs_rewritten.one();
             counters.bytes_rewritten.add(live.unwrap_or(0));
-            // The committer deletes the pack, once that is durable.
+            // The committer deletes the pack once that is durable.
             self.commits.run()?;
             if let Some(Request::Room(bytes)) = request {
                 let usable = volume.space.usable(&*volume.backing);
@@ -263,7 +266,7 @@ impl Collector {
                 }
             }
             if packs.live().get(&pack).is_some_and(|&live| live > 0) {
-                // Something in it cannot be moved: do not try for ever, and go on with the others.
+                // Some of it cannot be moved: do not retry for ever, and continue with the others.
                 left_out.insert(pack);
             }
         }
@@ -273,8 +276,8 @@ impl Collector {
 
     fn note_stuck(&self, pack: PackId, error: &Error) {
         tracing::warn!(
-            "{} cannot be rewritten, its dead space stays occupied; run `shale fsck` on the \
-             unmounted store: {}",
+            "{} cannot be rewritten and keeps its garbage; run `shale fsck` on the unmounted \
+             store: {}",
             pack.path().display(),
             self.volume.explain(error)
         );

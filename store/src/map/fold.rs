@@ -32,11 +32,12 @@ pub(crate) struct Folded {
 impl FileMap {
     /// Whether the file should be folded soon.
     pub(crate) fn wants_fold(&self) -> bool {
-        self.records >= FOLD_RECORDS || (self.records > 0 && self.overlay.len() >= FOLD_EXTENTS)
+        self.records.len() >= FOLD_RECORDS
+            || (!self.records.is_empty() && self.overlay.len() >= FOLD_EXTENTS)
     }
 
-    /// Writes overlay and leaves as a new set of segments; leaves that nothing changed and that
-    /// are not in `avoid` stay where they are.
+    /// Writes overlay and leaves as a new set of segments; unchanged leaves that are not in `avoid`
+    /// stay where they are.
     pub(crate) fn fold(
         &mut self,
         frames: &Frames,
@@ -45,16 +46,18 @@ impl FileMap {
     ) -> Result<Folded, Error> {
         if self.root.is_none() && self.overlay.len() <= INLINE_EXTENTS {
             let extents: Vec<Extent> = self.overlay.iter().copied().collect();
+            let root = MapRoot::Inline(extents);
             return Ok(Folded {
-                root: MapRoot::Inline(extents),
                 packs: BTreeMap::new(),
                 map: Self {
                     ino: self.ino,
                     overlay: self.overlay.clone(),
-                    records: 0,
+                    from: root.clone(),
+                    records: Vec::new(),
                     root: None,
                     recent: None,
                 },
+                root,
                 pins: Vec::new(),
             });
         }
@@ -74,13 +77,13 @@ impl FileMap {
             .collect();
         for (i, &end) in bounds.iter().enumerate() {
             let kept = old.get(i).copied();
-            let changed = self.overlay.range(begin, end).next().is_some()
+            let changed = self.overlay.range(begin..end).next().is_some()
                 || kept.is_some_and(|leaf| avoid.contains(&leaf.part.pack));
             match kept {
                 Some(leaf) if !changed => leaves.push(leaf),
                 _ => {
                     let mut extents = ExtentMap::new();
-                    for extent in self.range(frames, begin, end)? {
+                    for extent in self.range(frames, begin..end)? {
                         extents.insert(extent);
                     }
                     let all: Vec<Extent> = extents.iter().copied().collect();
@@ -102,13 +105,15 @@ impl FileMap {
         let (root, pin) = Root::write(frames, encoder, self.ino, leaves)?;
         pins.push(pin);
         *packs.entry(root.part.pack).or_default() += i64::from(root.part.frame_len);
+        let part = MapRoot::Segments(root.part);
         Ok(Folded {
-            root: MapRoot::Segments(root.part),
+            root: part.clone(),
             packs,
             map: Self {
                 ino: self.ino,
                 overlay: ExtentMap::new(),
-                records: 0,
+                from: part,
+                records: Vec::new(),
                 root: Some(root),
                 recent: None,
             },

@@ -17,10 +17,13 @@ mod segment;
 pub(crate) use segment::{decode_leaf, decode_root};
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
+use shale_index::Ino;
 use shale_index::extent::{Extent, ExtentMap, FramePart, MAX_FILE_SIZE, PackId, Place};
-use shale_index::schema::{CommitRecord, Inode, MapRoot};
+use shale_index::schema::{Effect, MapRoot, RecordId};
+use shale_index::{Contents, Fold, Record};
 
 use crate::Error;
 use crate::frame::Frames;
@@ -32,9 +35,12 @@ const INLINE_EXTENTS: usize = 32;
 /// The extents of a file.
 #[derive(Debug)]
 pub(crate) struct FileMap {
-    ino: u64,
+    ino: Ino,
     overlay: ExtentMap,
-    records: usize,
+    /// What the inode said when the map was loaded, or when it was committed last.
+    from: MapRoot,
+    /// The commit records that are laid over that.
+    records: Vec<RecordId>,
     root: Option<Root>,
     /// The leaf used last.
     recent: Option<(u64, Arc<ExtentMap>)>,
@@ -42,119 +48,136 @@ pub(crate) struct FileMap {
 
 impl FileMap {
     /// The map of a file: what its inode says, with its commit records laid over that.
-    pub(crate) fn load(
-        frames: &Frames,
-        inode: &Inode,
-        records: Vec<CommitRecord>,
-    ) -> Result<Self, Error> {
-        let mut map = match &inode.map {
-            MapRoot::Inline(extents) => Self {
-                ino: inode.ino,
-                overlay: ExtentMap::from_extents(extents.iter().copied()),
-                records: 0,
-                root: None,
-                recent: None,
-            },
-            MapRoot::Segments(part) => Self {
-                ino: inode.ino,
-                overlay: ExtentMap::new(),
-                records: 0,
-                root: Some(Root::read(frames, inode.ino, part)?),
-                recent: None,
-            },
-        };
-        for record in records {
-            map.records += 1;
-            for extent in record.extents {
+    pub(crate) fn load(frames: &Frames, contents: &Contents) -> Result<Self, Error> {
+        let mut map = Self::of_inode(frames, contents)?;
+        for record in &contents.records {
+            map.records.push(record.id);
+            for extent in laid(record) {
                 map.lay(extent);
             }
         }
         Ok(map)
     }
 
+    /// The same, and what the records hide and packs still count: a commit that changed the inode
+    /// has subtracted it already. That needs more of the map than its records touch.
+    pub(crate) fn load_counting(
+        frames: &Frames,
+        contents: &Contents,
+    ) -> Result<(Self, Vec<Extent>), Error> {
+        let mut map = Self::of_inode(frames, contents)?;
+        let mut hidden = Vec::new();
+        for record in &contents.records {
+            map.records.push(record.id);
+            let extents: Vec<Extent> = laid(record).collect();
+            let below = map.insert(frames, &extents)?;
+            if record.record.effect != Effect::Laid {
+                hidden.extend(below);
+            }
+        }
+        Ok((map, hidden))
+    }
+
+    fn of_inode(frames: &Frames, contents: &Contents) -> Result<Self, Error> {
+        let inode = &contents.inode;
+        let (overlay, root) = match &inode.map {
+            MapRoot::Inline(extents) => (ExtentMap::from_extents(extents.iter().copied()), None),
+            MapRoot::Segments(part) => {
+                let root = Root::read(frames, inode.ino, part)?;
+                (ExtentMap::new(), Some(root))
+            }
+        };
+        Ok(Self {
+            ino: inode.ino,
+            overlay,
+            from: inode.map.clone(),
+            records: Vec::new(),
+            root,
+            recent: None,
+        })
+    }
+
     fn lay(&mut self, extent: Extent) -> Vec<Extent> {
         // A hole needs to be remembered only where it hides a leaf.
         if extent.place == Place::Hole && self.root.is_none() {
-            self.overlay.remove(extent.offset, extent.end())
+            self.overlay.remove(extent.range())
         } else {
             self.overlay.insert(extent)
         }
     }
 
-    /// Extents between two offsets in order; gaps are holes.
+    /// Extents in a range in order; gaps are holes.
     pub(crate) fn range(
         &mut self,
         frames: &Frames,
-        start: u64,
-        end: u64,
+        range: Range<u64>,
     ) -> Result<Vec<Extent>, Error> {
-        let above: Vec<Extent> = self.overlay.range(start, end).collect();
+        let above: Vec<Extent> = self.overlay.range(range.clone()).collect();
         if self.root.is_none() {
             return Ok(above);
         }
         let mut all = Vec::with_capacity(above.len());
-        let mut at = start;
+        let mut at = range.start;
         for extent in above {
-            self.leaf_range(frames, at, extent.offset, &mut all)?;
+            self.leaf_range(frames, at..extent.offset, &mut all)?;
             at = extent.end();
             if extent.place != Place::Hole {
                 all.push(extent);
             }
         }
-        self.leaf_range(frames, at, end, &mut all)?;
+        self.leaf_range(frames, at..range.end, &mut all)?;
         Ok(all)
     }
 
-    /// Stored extents from an offset on, in order and without holes: those of one leaf, and where
-    /// to go on; `None` at `size`, the end of the file.
-    pub(crate) fn stored_from(
+    /// Stored extents of a range, in order and without holes: those of one leaf, and where to go
+    /// on; `None` at the end of the range.
+    pub(crate) fn stored_in(
         &mut self,
         frames: &Frames,
-        start: u64,
-        size: u64,
+        range: Range<u64>,
     ) -> Result<(Vec<Extent>, Option<u64>), Error> {
-        if start >= size {
+        if range.is_empty() {
             return Ok((Vec::new(), None));
         }
-        let end = self.leaf_after(start).unwrap_or(size).min(size);
-        let mut extents = self.range(frames, start, end)?;
+        let Range { start, end } = range;
+        let stop = self.leaf_after(start).unwrap_or(end).min(end);
+        let mut extents = self.range(frames, start..stop)?;
         extents.retain(|extent| extent.place != Place::Hole);
-        Ok((extents, (end < size).then_some(end)))
+        Ok((extents, (stop < end).then_some(stop)))
     }
 
-    /// Where the first leaf begins behind an offset, if there is one.
+    /// Where the first leaf after an offset begins, if there is one.
     pub(crate) fn leaf_after(&self, offset: u64) -> Option<u64> {
         let leaves = &self.root.as_ref()?.leaves;
         let next = leaves.partition_point(|leaf| leaf.start <= offset);
         leaves.get(next).map(|leaf| leaf.start)
     }
 
-    /// Appends what the leaves hold between two offsets.
+    /// Appends the extents of the leaves in a range.
     fn leaf_range(
         &mut self,
         frames: &Frames,
-        start: u64,
-        end: u64,
+        range: Range<u64>,
         out: &mut Vec<Extent>,
     ) -> Result<(), Error> {
         let Some(root) = &self.root else {
             return Ok(());
         };
-        if start >= end {
+        if range.is_empty() {
             return Ok(());
         }
         let first = root
             .leaves
-            .partition_point(|leaf| leaf.start <= start)
+            .partition_point(|leaf| leaf.start <= range.start)
             .saturating_sub(1);
         let wanted: Vec<Leaf> = root.leaves[first..]
             .iter()
-            .take_while(|leaf| leaf.start < end)
+            .take_while(|leaf| leaf.start < range.end)
             .copied()
             .collect();
         for leaf in wanted {
             let extents = self.leaf(frames, &leaf)?;
-            out.extend(extents.range(start, end));
+            out.extend(extents.range(range.clone()));
         }
         Ok(())
     }
@@ -170,22 +193,21 @@ impl FileMap {
         Ok(extents)
     }
 
-    /// The first byte at or after `offset` that has data, below `end`.
+    /// The first byte of a range that has data.
     pub(crate) fn next_data(
         &mut self,
         frames: &Frames,
-        offset: u64,
-        end: u64,
+        range: Range<u64>,
     ) -> Result<Option<u64>, Error> {
         let stored = |extent: &Extent| extent.place != Place::Hole;
-        let mut at = offset;
+        let Range { start: mut at, end } = range;
         while at < end {
             // Leaf by leaf, however long the holes between the extents are.
             let stop = self.leaf_after(at).unwrap_or(end).min(end);
             let found = if self.root.is_none() {
-                self.overlay.range(at, stop).find(stored)
+                self.overlay.range(at..stop).find(stored)
             } else {
-                self.range(frames, at, stop)?.into_iter().find(stored)
+                self.range(frames, at..stop)?.into_iter().find(stored)
             };
             if let Some(extent) = found {
                 return Ok(Some(extent.offset));
@@ -206,13 +228,12 @@ impl FileMap {
             let mut below = Vec::new();
             if self.root.is_some() {
                 let mut at = extent.offset;
-                let covered: Vec<Extent> =
-                    self.overlay.range(extent.offset, extent.end()).collect();
+                let covered: Vec<Extent> = self.overlay.range(extent.range()).collect();
                 for cover in covered {
-                    self.leaf_range(frames, at, cover.offset, &mut below)?;
+                    self.leaf_range(frames, at..cover.offset, &mut below)?;
                     at = cover.end();
                 }
-                self.leaf_range(frames, at, extent.end(), &mut below)?;
+                self.leaf_range(frames, at..extent.end(), &mut below)?;
             }
             hidden.extend(self.lay(*extent));
             hidden.append(&mut below);
@@ -220,7 +241,7 @@ impl FileMap {
         Ok(hidden)
     }
 
-    /// What the overlay would be as the inline map of an inode, if it is small enough.
+    /// The overlay as the inline map of an inode, if it is small enough.
     pub(crate) fn inline_with(&self, extents: &[Extent]) -> Option<Vec<Extent>> {
         if self.root.is_some()
             || self.overlay.len() > 4 * INLINE_EXTENTS
@@ -231,7 +252,7 @@ impl FileMap {
         let mut map = self.overlay.clone();
         for extent in extents {
             if extent.place == Place::Hole {
-                map.remove(extent.offset, extent.end());
+                map.remove(extent.range());
             } else {
                 map.insert(*extent);
             }
@@ -239,14 +260,35 @@ impl FileMap {
         (map.len() <= INLINE_EXTENTS).then(|| map.iter().copied().collect())
     }
 
-    /// Notes that the index holds all of this in the inode, or one more commit record.
-    pub(crate) fn committed(&mut self, inline: bool) {
-        self.records = if inline { 0 } else { self.records + 1 };
+    /// The fold that makes this map the one in the inode.
+    pub(crate) fn as_fold(&self, root: MapRoot) -> Fold {
+        Fold {
+            root,
+            from: self.from.clone(),
+            records: self.records.clone(),
+            inode: None,
+        }
+    }
+
+    /// The map as the inode had it, unless there are records beside it.
+    pub(crate) fn folded_root(&self) -> Option<&MapRoot> {
+        self.records.is_empty().then_some(&self.from)
+    }
+
+    /// Notes that the index holds one more commit record.
+    pub(crate) fn appended(&mut self, record: RecordId) {
+        self.records.push(record);
+    }
+
+    /// Notes that the index holds all of this in the inode.
+    pub(crate) fn folded(&mut self, root: MapRoot) {
+        self.from = root;
+        self.records.clear();
     }
 
     /// Whether there is nothing to fold.
     pub(crate) fn is_folded(&self) -> bool {
-        self.records == 0
+        self.records.is_empty()
     }
 
     /// Whether a frame of the map itself is in one of these packs.
@@ -279,11 +321,26 @@ impl FileMap {
                 .leaves
                 .get(i + 1)
                 .map_or(MAX_FILE_SIZE, |next| next.start);
-            for extent in self.range(frames, leaf.start, end)? {
+            for extent in self.range(frames, leaf.start..end)? {
                 visit(Visited::Extent(extent));
             }
         }
         Ok(())
+    }
+
+    /// Live bytes of packs that a file accounts for, with what its records hide.
+    pub(crate) fn counted(
+        frames: &Frames,
+        contents: &Contents,
+    ) -> Result<BTreeMap<PackId, i64>, Error> {
+        let (mut map, hidden) = Self::load_counting(frames, contents)?;
+        let mut counted = map.usage(frames)?;
+        for extent in hidden {
+            if let Some(pack) = extent.place.pack() {
+                *counted.entry(pack).or_default() += extent.stored() as i64;
+            }
+        }
+        Ok(counted)
     }
 
     /// Live bytes of packs that this file accounts for.
@@ -301,6 +358,19 @@ impl FileMap {
         })?;
         Ok(usage)
     }
+}
+
+/// What a record lays over a file: after a cut, nothing beyond it is left.
+fn laid(record: &Record) -> impl Iterator<Item = Extent> {
+    let cut = match record.record.effect {
+        Effect::Cut { size, .. } if size < MAX_FILE_SIZE => Some(Extent {
+            offset: size,
+            len: MAX_FILE_SIZE - size,
+            place: Place::Hole,
+        }),
+        _ => None,
+    };
+    cut.into_iter().chain(record.record.extents.iter().copied())
 }
 
 /// What a walk over a map meets.

@@ -7,6 +7,7 @@
 //! ```
 
 use shale_codec::{Effort, FrameKind, Hint};
+use shale_index::Ino;
 use shale_index::extent::{Extent, FramePart, Place, decode_extents, encode_extents};
 
 use crate::Error;
@@ -28,7 +29,7 @@ pub(crate) struct Leaf {
 }
 
 /// The frame of a segment whose range of the file begins at `offset`.
-fn segment(ino: u64, offset: u64) -> FrameSpec<'static> {
+fn segment(ino: Ino, offset: u64) -> FrameSpec<'static> {
     FrameSpec {
         kind: FrameKind::Map,
         ino,
@@ -38,7 +39,7 @@ fn segment(ino: u64, offset: u64) -> FrameSpec<'static> {
     }
 }
 
-fn malformed(ino: u64, part: &FramePart) -> Error {
+fn malformed(ino: Ino, part: &FramePart) -> Error {
     Error::Damaged {
         ino,
         offset: 0,
@@ -78,7 +79,7 @@ pub(crate) fn decode_root(raw: &[u8]) -> Option<Vec<Leaf>> {
 }
 
 impl Leaf {
-    pub(super) fn read(&self, frames: &Frames, ino: u64) -> Result<Vec<Extent>, Error> {
+    pub(super) fn read(&self, frames: &Frames, ino: Ino) -> Result<Vec<Extent>, Error> {
         let raw = frames.get(&self.part, ino, self.start)?;
         decode_leaf(&raw, self.start).ok_or_else(|| malformed(ino, &self.part))
     }
@@ -86,7 +87,7 @@ impl Leaf {
     pub(super) fn write(
         frames: &Frames,
         encoder: &mut FrameEncoder,
-        ino: u64,
+        ino: Ino,
         start: u64,
         extents: &[Extent],
     ) -> Result<(Self, Pin), Error> {
@@ -98,7 +99,7 @@ impl Leaf {
 }
 
 impl Root {
-    pub(super) fn read(frames: &Frames, ino: u64, part: &FramePart) -> Result<Self, Error> {
+    pub(super) fn read(frames: &Frames, ino: Ino, part: &FramePart) -> Result<Self, Error> {
         let raw = frames.get(part, ino, 0)?;
         let leaves = decode_root(&raw).ok_or_else(|| malformed(ino, part))?;
         Ok(Self {
@@ -110,7 +111,7 @@ impl Root {
     pub(super) fn write(
         frames: &Frames,
         encoder: &mut FrameEncoder,
-        ino: u64,
+        ino: Ino,
         leaves: Vec<Leaf>,
     ) -> Result<(Self, Pin), Error> {
         let list: Vec<Extent> = leaves

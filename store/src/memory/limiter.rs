@@ -16,7 +16,7 @@ pub(crate) struct WriteLimiter {
 #[derive(Debug, Default)]
 struct LimiterState {
     used: u64,
-    /// Why nothing can be written behind at present.
+    /// Why write-behind is stalled, if it is.
     stalled: Option<Arc<Error>>,
 }
 
@@ -29,8 +29,8 @@ impl WriteLimiter {
         }
     }
 
-    /// Takes `bytes`, waiting for others to be written. `pressed` is called before each wait.
-    /// While nothing can be written behind, it fails instead of waiting.
+    /// Takes `bytes`, waiting for other data to be written. `pressed` is called before each wait.
+    /// Fails instead of waiting while write-behind is stalled.
     pub(crate) fn take(&self, bytes: u64, mut pressed: impl FnMut()) -> Result<(), Error> {
         let mut state = self.state.lock();
         while state.used > 0 && state.used + bytes > self.limit {
@@ -55,8 +55,8 @@ impl WriteLimiter {
         self.state.lock().used
     }
 
-    /// Waits until fewer than `used` bytes are in use. Returns false when nothing can be written
-    /// behind. `pressed` is called before each wait.
+    /// Waits until fewer than `used` bytes are in use. Returns false when write-behind is stalled.
+    /// `pressed` is called before each wait.
     pub(crate) fn wait_below(&self, used: u64, mut pressed: impl FnMut()) -> bool {
         let mut state = self.state.lock();
         while state.used >= used {
@@ -73,19 +73,19 @@ impl WriteLimiter {
         self.limit
     }
 
-    /// Whether it is time to write behind without waiting for more data.
+    /// Whether to start write-behind without waiting for more data.
     pub(crate) fn is_tight(&self) -> bool {
         self.used() > self.limit / 2
     }
 
-    /// Wakes waiting writers because nothing can be written behind, and says why.
+    /// Wakes waiting writers because write-behind is stalled, and says why.
     pub(crate) fn stall(&self, cause: Arc<Error>) {
         self.state.lock().stalled = Some(cause);
         self.freed.notify_all();
     }
 
-    /// Data can be written behind again. Wakes waiting writers, so that they press for what is
-    /// ready to be committed.
+    /// Write-behind works again. Wakes waiting writers, so that they press for a commit of the data
+    /// that is ready.
     pub(crate) fn resume(&self) {
         self.state.lock().stalled = None;
         self.freed.notify_all();

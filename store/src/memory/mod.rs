@@ -1,4 +1,4 @@
-//! Memory for data on its way: how much of it there may be, and buffers to use again.
+//! Memory for unwritten data: its limit, and reusable buffers.
 
 mod limiter;
 mod pool;

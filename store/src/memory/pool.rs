@@ -78,7 +78,7 @@ impl BufferPool {
         for (len, wanted) in reserve(limiter) {
             while self.state.lock().count(len) < wanted && limiter.used() == 0 {
                 let mut buffer = Vec::with_capacity(len);
-                // Not zeros: memory that was never written has them without being there.
+                // Not zeros: untouched memory reads as zeros without being mapped.
                 buffer.resize(len, 1);
                 if !self.put(std::hint::black_box(buffer), limiter) {
                     return;
@@ -115,8 +115,8 @@ impl BufferPool {
         room
     }
 
-    /// Frees buffers for which the limiter has no room any more. A pool that was not used for a
-    /// while keeps only the reserve.
+    /// Frees buffers for which the limiter has no room. A pool that was not used for a while keeps
+    /// only the reserve.
     pub(crate) fn trim(&self, limiter: &WriteLimiter) {
         let mut state = self.state.lock();
         let room = limiter.limit().saturating_sub(limiter.used());

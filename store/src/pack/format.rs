@@ -39,20 +39,20 @@ pub(crate) struct DirectoryEntry {
     pub(crate) frame_len: u32,
     /// Its length decoded.
     pub(crate) raw_len: u32,
-    /// Whose it is.
+    /// The file and offset of its contents.
     pub(crate) meta: FrameMeta,
 }
 
-/// What the end of a sealed pack says.
+/// The directory at the end of a sealed pack.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Directory {
+pub(crate) struct PackDirectory {
     /// Where it begins, which is where the frames end.
     pub(crate) at: u64,
     pub(crate) entries: Vec<DirectoryEntry>,
 }
 
 impl DirectoryEntry {
-    /// The entry of no frame.
+    /// An entry for no frame.
     pub(crate) const EMPTY: Self = Self {
         at: 0,
         frame_len: 0,
@@ -75,8 +75,7 @@ impl DirectoryEntry {
     }
 }
 
-/// Entries of frames that lie behind each other, from their headers. Places are from the first
-/// frame on.
+/// Entries of contiguous frames, from their headers. Offsets are relative to the first frame.
 pub(crate) fn entries_of(frames: &[u8]) -> Result<Vec<DirectoryEntry>, Error> {
     let mut entries = Vec::new();
     let mut at = 0;
@@ -180,7 +179,7 @@ pub(crate) fn encode_footer(
 pub(crate) fn read_directory(
     file: &dyn BackingFile,
     pack: PackId,
-) -> std::io::Result<Option<Directory>> {
+) -> std::io::Result<Option<PackDirectory>> {
     let len = file.len()?;
     if len < (HEADER_LEN + TRAILER_LEN) as u64 {
         return Ok(None);
@@ -207,7 +206,7 @@ pub(crate) fn read_directory(
         return Ok(None);
     }
     let entries: Option<_> = raw.chunks_exact(ENTRY_LEN).map(decode_entry).collect();
-    Ok(entries.map(|entries| Directory { at, entries }))
+    Ok(entries.map(|entries| PackDirectory { at, entries }))
 }
 
 fn decode_entry(bytes: &[u8]) -> Option<DirectoryEntry> {

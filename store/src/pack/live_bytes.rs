@@ -1,17 +1,17 @@
-//! How much of each pack is alive.
+//! Live bytes of each pack.
 
 use std::collections::BTreeMap;
 
-use super::PackId;
+use super::{PackBytes, PackId};
 use crate::primitives::Mutex;
 use crate::primitives::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Live bytes of packs, as the index counts them.
 #[derive(Debug)]
 pub(super) struct LiveBytes {
-    /// Of each pack that has any or that waits to be deleted.
+    /// For each pack that has any or waits to be deleted.
     bytes: Mutex<BTreeMap<PackId, u64>>,
-    /// Something died since the collector asked.
+    /// Bytes have died since gc last asked.
     shrunk: AtomicBool,
     /// Bytes that have died in this session.
     died: AtomicU64,
@@ -42,6 +42,18 @@ impl LiveBytes {
     /// Registers a pack without live bytes.
     pub(super) fn register(&self, pack: PackId) {
         self.bytes.lock().entry(pack).or_insert(0);
+    }
+
+    /// Takes over what the index counts: of packs that it knows, and of registered ones that are
+    /// `own`, which count nothing yet.
+    pub(super) fn set(&self, counted: &[PackBytes], own: impl Fn(PackId) -> bool) {
+        let mut live = self.bytes.lock();
+        live.retain(|&pack, bytes| {
+            *bytes = 0;
+            own(pack)
+        });
+        live.extend(counted.iter().map(|on| (on.pack, on.bytes)));
+        self.note_shrunk();
     }
 
     pub(super) fn forget(&self, pack: PackId) {

@@ -7,8 +7,8 @@
 //!  64 bytes                            a frame     32 bytes
 //! ```
 //! Directory and trailer are written when the pack is sealed. Between frames there may be bytes
-//! that belong to nothing: an append that failed or was cut short. Only what the index points at
-//! is data.
+//! that belong to no frame: an append that failed or was torn. Only bytes that the index points at
+//! are data.
 
 mod format;
 mod live_bytes;
@@ -27,7 +27,7 @@ pub(crate) use pin::Pin;
 #[cfg(feature = "shuttle")]
 pub(crate) use pin::Pins as PackPins;
 pub(crate) use scan::{Scanned, scan, scan_from};
-pub(crate) use shale_index::extent::PACKS_DIR as DIR;
+pub(crate) use shale_index::extent::{PACKS_DIR as DIR, PackBytes};
 #[cfg(feature = "shuttle")]
 pub use testing::{ListedFrame, PackWriter, PlacedFrame, listed_frames};
 pub(crate) use writer::Lane;
@@ -48,27 +48,30 @@ use crate::stats::Counters;
 use live_bytes::LiveBytes;
 use open_files::OpenFiles;
 use pin::Pins;
-use writer::{Placed, Writer};
+use writer::{PackAppender, Placed};
 
 /// A pack is sealed when it has grown to this size, on a device that is large enough.
 const SEAL_BYTES: u64 = 1 << 30;
-/// On smaller devices it is sealed at this share: as much is kept free to copy a pack.
+/// On smaller devices it is sealed at this share: the same share is kept free to copy a pack.
 const SEAL_SHARE: u64 = 256;
 /// Smallest size at which a pack is sealed.
 const SEAL_BYTES_MIN: u64 = 4 << 20;
-/// A pack with fewer dead bytes is not sealed early.
+/// A pack with less garbage is not sealed early.
 const WASTE_MIN: u64 = 1 << 20;
+
+/// Sequence numbers for each commit of the index: more frames are never made between two.
+const FRAMES_PER_COMMIT: u64 = 1 << 20;
 
 /// All packs of a store: one being appended to, the others to be read.
 #[derive(Debug)]
 pub(crate) struct Packs {
     backing: Arc<dyn Backing>,
-    writer: Writer,
+    writer: PackAppender,
     files: OpenFiles,
     sequence: AtomicU64,
     live: LiveBytes,
     pins: Arc<Pins>,
-    /// Lengths of packs that do not grow any more.
+    /// Lengths of packs that no longer grow.
     lengths: Mutex<HashMap<PackId, u64>>,
     pub(crate) counters: Arc<Counters>,
 }
@@ -89,11 +92,10 @@ impl Packs {
             .total;
         let seal_bytes = seal_bytes(capacity).next_multiple_of(backing.pack_unit().max(1));
         Ok(Self {
-            writer: Writer::new(Arc::clone(&backing), store_id, session, seal_bytes),
+            writer: PackAppender::new(Arc::clone(&backing), store_id, session, seal_bytes),
             files: OpenFiles::new(Arc::clone(&backing)),
             backing,
-            // Sequences of a later session are above those of an earlier one.
-            sequence: AtomicU64::new(session << 40),
+            sequence: AtomicU64::new(0),
             live: LiveBytes::new(live),
             pins: Arc::default(),
             lengths: Mutex::default(),
@@ -119,6 +121,13 @@ impl Packs {
         self.sequence.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Has the frames that are made from now on be newer than those that any session has made
+    /// before it saw this commit. `floor` is what an older format has numbered frames up to.
+    pub(crate) fn note_version(&self, floor: u64, version: u64) {
+        let sequence = floor.saturating_add(version.saturating_mul(FRAMES_PER_COMMIT));
+        self.sequence.fetch_max(sequence, Ordering::Relaxed);
+    }
+
     /// Appends one frame or several behind each other and returns where the first begins.
     /// `entries` describe them, with places from the first frame on. They are durable after the
     /// next successful [`Packs::sync`].
@@ -139,8 +148,8 @@ impl Packs {
         Ok((at, pin))
     }
 
-    /// Makes every frame durable whose append has returned. The packs for which that failed are
-    /// returned: nothing appended to them since the last success can be relied upon.
+    /// Makes every frame durable whose append has returned. Returns the packs for which that
+    /// failed: frames appended to them since the last success are not durable.
     pub(crate) fn sync(&self) -> Vec<(PackId, io::Error)> {
         self.counters.pack_syncs.one();
         self.writer.sync()
@@ -167,25 +176,27 @@ impl Packs {
         }
     }
 
-    /// Packs that could not be synced at some time: what was not committed then never may be
-    /// committed.
+    /// Packs whose sync has failed: frames in them that were not committed by then never may be.
     pub(crate) fn abandoned(&self) -> Vec<PackId> {
         self.writer.abandoned()
     }
 
-    /// Whether nothing is or will be appended to a pack and nothing in it waits for a commit.
+    /// Whether nothing is or will be appended to a pack and no frame in it waits for a commit.
     pub(crate) fn is_quiet(&self, pack: PackId) -> bool {
         !self.writer.is_active(pack) && !self.pins.is_pinned(pack)
     }
 
     /// Whether a pack that is being appended to should be sealed and rewritten: less than `percent`
-    /// of it is alive.
+    /// of it is live.
     pub(crate) fn is_wasteful(&self, percent: u64) -> bool {
         let live = self.live();
-        self.writer.growing().into_iter().any(|(pack, end)| {
-            let live = live.get(&pack).copied().unwrap_or(0);
-            live * 100 < end * percent && end.saturating_sub(live) >= WASTE_MIN
-        })
+        self.writer
+            .growing()
+            .into_iter()
+            .any(|PackBytes { pack, bytes: end }| {
+                let live = live.get(&pack).copied().unwrap_or(0);
+                live * 100 < end * percent && end.saturating_sub(live) >= WASTE_MIN
+            })
     }
 
     /// Ends the pack that is being appended to; the next append begins another.
@@ -193,8 +204,8 @@ impl Packs {
         self.writer.roll();
     }
 
-    /// Tells the index which packs have got a directory since the last call. A crash before that
-    /// loses no data: fsck then does not expect the directory.
+    /// Records in the index which packs have got a directory since the last call. A crash before
+    /// that loses no data: fsck then does not expect the directory.
     pub(crate) fn note_sealed(&self, namespace: &Namespace) -> Result<(), Error> {
         let sealed = self.writer.take_sealed();
         if !sealed.is_empty() {
@@ -203,7 +214,7 @@ impl Packs {
         Ok(())
     }
 
-    /// Reads a whole frame as it is stored.
+    /// Reads a whole frame as stored.
     pub(crate) fn read(&self, part: &FramePart, buf: &mut Vec<u8>) -> Result<(), Error> {
         self.read_at(part.pack, part.at, u64::from(part.frame_len), buf)
     }
@@ -247,7 +258,7 @@ impl Packs {
         self.files.get(pack).map_err(failed("open", pack))
     }
 
-    /// Length of a pack that does not grow any more.
+    /// Length of a pack that no longer grows.
     pub(crate) fn len(&self, pack: PackId) -> Result<u64, Error> {
         if let Some(&len) = self.lengths.lock().get(&pack) {
             return Ok(len);
@@ -260,7 +271,7 @@ impl Packs {
         Ok(len)
     }
 
-    /// Whether something has died in a pack since the last call.
+    /// Whether bytes of a pack have died since the last call.
     pub(crate) fn take_shrunk(&self) -> bool {
         self.live.take_shrunk()
     }
@@ -275,22 +286,30 @@ impl Packs {
         self.live.account(changes);
     }
 
+    /// Takes over what the index counts where other sessions count, too. Only packs of this
+    /// session and of those that have `ended` are this session's business.
+    pub(crate) fn set_live(&self, counted: &[PackBytes], ended: impl Fn(PackId) -> bool) {
+        let ours = |pack: PackId| pack.session() == self.writer.session || ended(pack);
+        let counted: Vec<_> = counted.iter().filter(|on| ours(on.pack)).copied().collect();
+        self.live.set(&counted, ours);
+    }
+
     /// Live bytes of every known pack.
     pub(crate) fn live(&self) -> BTreeMap<PackId, u64> {
         self.live.all()
     }
 
-    /// Packs without live bytes, and none being appended or waiting for a commit.
+    /// Packs without live bytes, with no append in progress and no frame waiting for a commit.
     pub(crate) fn dead(&self) -> Vec<PackId> {
         self.live.dead(|pack| self.is_quiet(pack))
     }
 
-    /// Whether nothing in a pack is alive any more; its file may be gone.
+    /// Whether a pack has no live bytes; its file may be gone.
     pub(crate) fn is_dead(&self, pack: PackId) -> bool {
         self.live.is_dead(pack)
     }
 
-    /// Deletes the file of a dead pack. Readers that have it open are not disturbed.
+    /// Deletes the file of a dead pack. Readers that have it open are not affected.
     pub(crate) fn delete(&self, pack: PackId) -> Result<(), Error> {
         let path = pack.path();
         match self.backing.remove_file(&path) {
@@ -299,7 +318,7 @@ impl Packs {
         }
         let session = pack.session();
         if session != self.writer.session {
-            // Its session has ended: with the last pack the directory goes.
+            // Its session has ended: the directory goes with the last pack.
             let _ = self.backing.remove_dir(&PackId::session_dir(session));
         }
         // Not before: a reader that looks for frames that have moved could open it again.
@@ -309,13 +328,13 @@ impl Packs {
         Ok(())
     }
 
-    /// Removes the directory of this session if it has no pack. Nothing is appended any more.
+    /// Removes the directory of this session if it has no pack. Nothing is appended afterwards.
     pub(crate) fn leave(&self) {
         let dir = PackId::session_dir(self.writer.session);
         remove_empty_sessions(&*self.backing, &[dir]);
     }
 
-    /// Registers a pack that holds nothing alive, to be deleted like others.
+    /// Registers a pack without live bytes, to be deleted like others.
     pub(crate) fn condemn(&self, pack: PackId) {
         self.live.register(pack);
     }
@@ -329,7 +348,7 @@ pub(crate) fn failed(action: &'static str, pack: PackId) -> impl FnOnce(io::Erro
     }
 }
 
-/// What a sync could not make durable.
+/// The failures of a sync.
 #[derive(Debug, Default)]
 pub(crate) struct SyncRound {
     /// The errno of each pack for which it failed.
@@ -359,7 +378,7 @@ pub(crate) fn seal_bytes(capacity: u64) -> u64 {
 }
 
 /// Pack files in a store, with their lengths.
-pub(crate) fn list(backing: &dyn Backing) -> Result<Vec<(PackId, u64)>, Error> {
+pub(crate) fn list(backing: &dyn Backing) -> Result<Vec<PackBytes>, Error> {
     Ok(list_sessions(backing)?.packs)
 }
 
@@ -371,16 +390,16 @@ pub(crate) fn remove_empty_sessions(backing: &dyn Backing, empty: &[PathBuf]) {
     }
 }
 
-/// What the sessions of a store have left.
+/// The packs of the sessions of a store.
 #[derive(Debug, Default)]
 pub(crate) struct Sessions {
     /// Packs with their lengths, in order.
-    pub(crate) packs: Vec<(PackId, u64)>,
+    pub(crate) packs: Vec<PackBytes>,
     /// Directories without any file.
     pub(crate) empty: Vec<PathBuf>,
 }
 
-/// Looks into the directories of all sessions.
+/// Lists the directories of all sessions.
 pub(crate) fn list_sessions(backing: &dyn Backing) -> Result<Sessions, Error> {
     let list = |path: &Path| backing.list(path).map_err(Error::io("list", path));
     let Sessions {
@@ -395,7 +414,10 @@ pub(crate) fn list_sessions(backing: &dyn Backing) -> Result<Sessions, Error> {
         let files = list(&dir)?;
         for file in &files {
             if let Some(id) = PackId::parse(session, &file.name).filter(|_| !file.is_dir) {
-                packs.push((id, file.len));
+                packs.push(PackBytes {
+                    pack: id,
+                    bytes: file.len,
+                });
             }
         }
         if files.is_empty() {

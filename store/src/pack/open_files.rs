@@ -36,7 +36,7 @@ impl OpenFiles {
         }
     }
 
-    /// The file of a pack, opened if it is not.
+    /// The file of a pack, opened if necessary.
     pub(super) fn get(&self, pack: PackId) -> io::Result<Arc<dyn BackingFile>> {
         let deleted = {
             let mut recent = self.recent.lock();

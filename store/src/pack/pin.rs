@@ -1,4 +1,4 @@
-//! Packs that must not go yet because frames in them wait for a commit.
+//! Pins: packs that must not be deleted yet because frames in them wait for a commit.
 
 use std::collections::HashMap;
 use std::sync::Arc;

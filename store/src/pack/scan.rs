@@ -1,4 +1,4 @@
-//! Walking through a pack without its directory.
+//! Scanning a pack without its directory.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use shale_codec::{FrameHeader, HEADER_LEN as FRAME_HEADER_LEN, MAGIC, parse_head
 
 use super::format::HEADER_LEN;
 
-/// What a scan finds.
+/// The items that a scan finds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Scanned {
     /// A frame whose header is sound and which fits into the file.
@@ -17,7 +17,7 @@ pub(crate) enum Scanned {
         /// What its header says.
         header: FrameHeader,
     },
-    /// Bytes that are no frame: an append that was cut short, damage, or the pack's trailer.
+    /// Bytes that are not a frame: a torn append, damage, or the pack's trailer.
     Gap {
         /// Where they begin.
         at: u64,
@@ -26,7 +26,7 @@ pub(crate) enum Scanned {
     },
 }
 
-/// Reports every frame of a pack in order, searching for the next one where something is not.
+/// Reports every frame of a pack in order, searching for the next one after other bytes.
 pub(crate) fn scan(file: &dyn BackingFile, found: impl FnMut(Scanned)) -> io::Result<()> {
     scan_from(file, HEADER_LEN as u64, found)
 }

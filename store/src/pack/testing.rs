@@ -9,13 +9,13 @@ use shale_codec::FrameMeta;
 
 use super::format::{HEADER_LEN, PackId, entries_of, read_directory};
 use super::pin::Pin;
-use super::writer::{Lane, Writer};
+use super::writer::{self, Lane};
 use crate::Error;
 use crate::testing::PackPins;
 
 /// Appends frames to packs of one session.
 #[derive(Debug)]
-pub struct PackWriter(Writer);
+pub struct PackWriter(writer::PackAppender);
 
 /// Where a frame was put. Keeps its pack while it exists.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl PackWriter {
     #[must_use]
     pub fn new(backing: Arc<dyn Backing>, frame_bytes: usize) -> Self {
         let seal_bytes = (HEADER_LEN + frame_bytes) as u64;
-        Self(Writer::new(backing, [7; 16], 1, seal_bytes))
+        Self(writer::PackAppender::new(backing, [7; 16], 1, seal_bytes))
     }
 
     /// Appends a frame, as the foreground does.
@@ -67,7 +67,7 @@ impl PackWriter {
         self.0.sync();
     }
 
-    /// Lets no pack grow any more.
+    /// Lets no pack grow further.
     pub fn roll(&self) {
         self.0.roll();
     }

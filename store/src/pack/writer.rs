@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use shale_backing::failpoint::{Stage, reach};
 use shale_backing::{Access, Backing, BackingFile};
+use shale_index::extent::{PackBytes, SealedPack};
 
 use super::format::{DirectoryEntry, FrameAt, HEADER_LEN, PackId, encode_footer, encode_header};
 use super::pin::{Pin, Pins};
@@ -16,11 +18,11 @@ use crate::primitives::{Condvar, Mutex};
 /// Frames of a pack at most, which bounds its directory.
 const MAX_FRAMES: usize = 65_536;
 
-/// Bytes that the device is told to begin with at a time, long before they are synced.
+/// Bytes after which write-out is started, long before they are synced.
 const WRITE_OUT: u64 = 2 << 20;
 /// Bytes at the end that are left for the next time: other appends may still be writing there.
 const UNFINISHED: u64 = 1 << 20;
-/// A page that the device has begun with should not be written to any more.
+/// A page under write-out should not be written to.
 const PAGE: u64 = 4096;
 
 /// Threads that append at the same time without mixing their frames have a lane each: the
@@ -29,7 +31,7 @@ const PAGE: u64 = 4096;
 pub(crate) struct Lane(pub(crate) usize);
 
 impl Lane {
-    /// The lane of data as programs write it.
+    /// The lane of the foreground.
     pub(crate) const FOREGROUND: Self = Self(0);
 }
 
@@ -42,16 +44,16 @@ pub(super) struct Placed {
 }
 
 #[derive(Debug)]
-pub(super) struct Writer {
+pub(super) struct PackAppender {
     backing: Arc<dyn Backing>,
     store_id: [u8; 16],
     pub(super) session: u64,
     pub(super) seal_bytes: u64,
     state: Mutex<State>,
-    /// Signalled when the last append to a pack that is to be sealed has ended.
+    /// Signalled when the last append to a pack that will be sealed has ended.
     idle: Condvar,
-    /// One at a time: a caller that finds nothing left to sync must not return before the thread
-    /// that is syncing it has.
+    /// One at a time: a caller that finds nothing to sync must not return before the thread that is
+    /// syncing has.
     syncing: Mutex<()>,
 }
 
@@ -62,12 +64,12 @@ struct State {
     current: BTreeMap<Lane, PackId>,
     /// Packs not sealed yet: the current ones and those that are full.
     open: BTreeMap<PackId, Open>,
-    /// Packs that could not be synced.
+    /// Packs whose sync has failed.
     abandoned: BTreeSet<PackId>,
     /// A pack file was created since the last sync of its directory.
     new_name: bool,
-    /// Packs that were sealed durably and where their directories begin, until the index is told.
-    sealed: Vec<(PackId, u64)>,
+    /// Packs that were sealed durably, until the index knows.
+    sealed: Vec<SealedPack>,
 }
 
 #[derive(Debug)]
@@ -77,20 +79,20 @@ struct Open {
     frames: Vec<DirectoryEntry>,
     /// Appends that have a place but are not written yet.
     writing: usize,
-    /// Something was written since the last sync.
+    /// Bytes were written since the last sync.
     dirty: bool,
-    /// Up to where the device has been told to begin.
+    /// Write-out has been started up to here.
     begun: u64,
 }
 
 impl Open {
-    /// Start and length of what the device should begin with now.
-    fn write_out(&mut self) -> Option<(u64, u64)> {
+    /// The range to start write-out for now.
+    fn write_out(&mut self) -> Option<Range<u64>> {
         let until = self.end.saturating_sub(UNFINISHED) / PAGE * PAGE;
         let begun = self.begun;
-        let len = until.checked_sub(begun).filter(|&len| len >= WRITE_OUT)?;
+        until.checked_sub(begun).filter(|&len| len >= WRITE_OUT)?;
         self.begun = until;
-        Some((begun, len))
+        Some(begun..until)
     }
 }
 
@@ -99,13 +101,13 @@ impl State {
         self.current.values().any(|&current| current == pack)
     }
 
-    /// Makes no lane append to a pack any more.
+    /// Makes all lanes leave a pack.
     fn leave(&mut self, pack: PackId) {
         self.current.retain(|_, current| *current != pack);
     }
 }
 
-impl Writer {
+impl PackAppender {
     pub(super) fn new(
         backing: Arc<dyn Backing>,
         store_id: [u8; 16],
@@ -123,8 +125,8 @@ impl Writer {
         }
     }
 
-    /// Appends one frame or several that are to lie behind each other. `entries` describe them,
-    /// with places from the first frame on.
+    /// Appends one frame or several contiguous ones. `entries` describe them, with offsets relative
+    /// to the first frame.
     pub(super) fn append(
         &self,
         lane: Lane,
@@ -152,7 +154,7 @@ impl Writer {
             state.current.insert(lane, pack);
             fresh = Some(file);
         };
-        // Pinned before the collector can find the pack sealed and empty.
+        // Pinned before gc can find the pack sealed and empty.
         let pin = pins.pin(pack);
         drop(state);
 
@@ -164,8 +166,8 @@ impl Writer {
         if let Some(open) = state.open.get_mut(&pack) {
             open.writing -= 1;
             open.dirty = true;
-            // The next frame can have its place, if nothing of it is left behind that frame: the
-            // directory must be the last of a pack.
+            // The next frame can take its place if it covers all of it: the directory must be the
+            // last part of a pack.
             if written.is_err() && open.end == at + bytes.len() as u64 && file.set_len(at).is_ok() {
                 open.end = at;
             }
@@ -182,16 +184,16 @@ impl Writer {
             write_out = open.write_out();
         }
         if let Err(e) = written {
-            // Nothing refers to what was written of it. A full device may have room for the next
-            // frame; after any other error another file is more likely to work.
+            // Nothing refers to the partial frame. A full device may have room for the next frame;
+            // after any other error another file is more likely to work.
             if !matches!(e.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT)) {
                 state.leave(pack);
             }
             return Err(Error::io("append to", pack.path())(e));
         }
         drop(state);
-        if let Some((offset, len)) = write_out {
-            file.write_out(offset, len);
+        if let Some(range) = write_out {
+            file.write_out(range.start, range.end - range.start);
         }
         Ok(Placed {
             at: FrameAt { pack, at },
@@ -208,7 +210,7 @@ impl Writer {
                 .create_dir_all(path.parent().unwrap_or(Path::new("")))?;
             let file = self.backing.open(&path, Access::CreatePack)?;
             if let Err(e) = file.write_all_at(&encode_header(self.store_id, pack), 0) {
-                // It would stay until the next mount.
+                // Otherwise it would stay until the next mount.
                 let _ = self.backing.remove_file(&path);
                 return Err(e);
             }
@@ -217,7 +219,7 @@ impl Writer {
         // A number is not used again, even if the file could not be written.
         state.next_number += 1;
         let file: Arc<dyn BackingFile> = begin()
-            // Not ENOENT: the file of the program exists.
+            // Not ENOENT: the program's file exists.
             .map_err(|e| match e.kind() {
                 io::ErrorKind::NotFound => io::Error::other(e.to_string()),
                 _ => e,
@@ -244,17 +246,20 @@ impl Writer {
         self.state.lock().abandoned.iter().copied().collect()
     }
 
-    /// Packs sealed since the last call, each with the place of its directory.
-    pub(super) fn take_sealed(&self) -> Vec<(PackId, u64)> {
+    /// Packs sealed since the last call.
+    pub(super) fn take_sealed(&self) -> Vec<SealedPack> {
         std::mem::take(&mut self.state.lock().sealed)
     }
 
-    /// Packs that get the next frames, and where they end.
-    pub(super) fn growing(&self) -> Vec<(PackId, u64)> {
+    /// Packs that get the next frames, and their lengths.
+    pub(super) fn growing(&self) -> Vec<PackBytes> {
         let state = self.state.lock();
         let current = state.current.values();
         current
-            .filter_map(|pack| Some((*pack, state.open.get(pack)?.end)))
+            .filter_map(|&pack| {
+                let bytes = state.open.get(&pack)?.end;
+                Some(PackBytes { pack, bytes })
+            })
             .collect()
     }
 
@@ -262,8 +267,8 @@ impl Writer {
         self.state.lock().current.clear();
     }
 
-    /// Syncs what has been appended, sealing packs that are full. Returns the packs that failed,
-    /// which are abandoned.
+    /// Syncs appended frames, sealing full packs. Returns the packs that failed, which are
+    /// abandoned.
     pub(super) fn sync(&self) -> Vec<(PackId, io::Error)> {
         let _alone = self.syncing.lock();
         let mut failed = Vec::new();
@@ -278,7 +283,7 @@ impl Writer {
             (work, std::mem::take(&mut state.new_name))
         };
         if new_name && let Err(e) = self.sync_names() {
-            // Without its name no pack is durable: try again with the next sync.
+            // Without its name no pack is durable: retry with the next sync.
             self.state.lock().new_name = true;
             let kind = e.kind();
             return work
@@ -326,7 +331,7 @@ impl Writer {
         drop(state);
         if let Some((end, mut frames)) = seal {
             frames.sort_unstable_by_key(|entry| entry.at);
-            // The directory only saves scanning: without it the pack is as good.
+            // The directory only saves scanning: the pack is as good without it.
             let footer = encode_footer(pack, end, &frames, 0);
             let written = footer.is_ok_and(|footer| file.write_all_at(&footer, end).is_ok());
             if !written {
@@ -337,7 +342,10 @@ impl Writer {
             let mut state = self.state.lock();
             state.open.remove(&pack);
             if written {
-                state.sealed.push((pack, end));
+                state.sealed.push(SealedPack {
+                    pack,
+                    directory: end,
+                });
             }
             return Ok(());
         }

@@ -3,6 +3,7 @@
 mod prefetch;
 mod seek;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use shale_index::extent::{Extent, Place};
@@ -36,8 +37,8 @@ impl Reader {
         self.prefetcher.waiting()
     }
 
-    /// Reads up to `len` bytes at an offset, which become the contents of `out`; fewer only at
-    /// the end of the file. After an error `out` holds anything.
+    /// Reads up to `len` bytes at an offset, which become the contents of `out`; fewer only at the
+    /// end of the file. After an error the contents of `out` are arbitrary.
     pub(crate) fn read(
         &self,
         file: &Arc<File>,
@@ -48,9 +49,14 @@ impl Reader {
         let volume = &*self.volume;
         volume.check()?;
         self.prefetcher.follow(file, offset, len as u64);
+        let mut again = false;
         while_moved(|| {
             let wanted = {
                 let mut locked = file.lock(volume);
+                if std::mem::replace(&mut again, true) && locked.is_shared() {
+                    // Another session has moved the frames.
+                    locked.refresh()?;
+                }
                 let asked = offset..offset.saturating_add(len as u64);
                 if locked.lost.overlaps(&asked) {
                     let ino = file.ino;
@@ -61,7 +67,7 @@ impl Reader {
                     out.clear();
                     return Ok(());
                 }
-                // What it held before is overwritten whatever the file has there.
+                // The previous contents are overwritten whatever the file has there.
                 out.resize((end - offset) as usize, 0);
                 gather(&mut locked, offset, out)?
             };
@@ -87,19 +93,20 @@ impl Reader {
     }
 }
 
-/// Copies what is in memory, fills holes, and returns the extents that cover the rest.
+/// Copies bytes in memory, fills holes, and returns the extents that cover the rest.
 fn gather(locked: &mut LockedFile<'_>, offset: u64, out: &mut [u8]) -> Result<Vec<Extent>, Error> {
     let file = locked.file();
     let end = offset + out.len() as u64;
     // Ranges not found in memory yet.
-    let mut missing = vec![(offset, end)];
+    let asked = offset..end;
+    let mut missing = vec![asked];
     if !locked.chunks.is_empty() {
         let (first, last) = (file.chunk_of(offset), file.chunk_of(end - 1));
         for (&index, chunk) in locked.chunks.range(first..=last) {
             if let Some(frozen) = &chunk.frozen {
                 frozen
                     .data
-                    .copy_to(offset, out, |from, to| remove_range(&mut missing, from, to));
+                    .copy_to(offset, out, |range| remove_range(&mut missing, range));
                 let range = file.chunk_range(index);
                 for hole in frozen.punched.lock().iter() {
                     // Nothing older is below: the map got its hole when the range was punched.
@@ -107,22 +114,23 @@ fn gather(locked: &mut LockedFile<'_>, offset: u64, out: &mut [u8]) -> Result<Ve
                     let stop = hole.end.min(end).min(range.end);
                     if start < stop {
                         out[(start - offset) as usize..(stop - offset) as usize].fill(0);
-                        remove_range(&mut missing, start, stop);
+                        remove_range(&mut missing, start..stop);
                     }
                 }
             }
             chunk
                 .dirty
-                .copy_to(offset, out, |from, to| remove_range(&mut missing, from, to));
+                .copy_to(offset, out, |range| remove_range(&mut missing, range));
         }
     }
     if missing.is_empty() {
         return Ok(Vec::new());
     }
     let mut wanted = Vec::new();
-    for (from, to) in missing {
-        let mut at = from;
-        for extent in locked.extents(from..to)? {
+    for range in missing {
+        let mut at = range.start;
+        let end = range.end;
+        for extent in locked.extents(range)? {
             if extent.place == Place::Hole {
                 continue;
             }
@@ -130,23 +138,27 @@ fn gather(locked: &mut LockedFile<'_>, offset: u64, out: &mut [u8]) -> Result<Ve
             at = extent.end();
             wanted.push(extent);
         }
-        out[(at - offset) as usize..(to - offset) as usize].fill(0);
+        out[(at - offset) as usize..(end - offset) as usize].fill(0);
     }
     Ok(wanted)
 }
 
-/// Takes a range out of a list of ranges.
-fn remove_range(ranges: &mut Vec<(u64, u64)>, start: u64, end: u64) {
-    if let [(from, to)] = ranges[..]
-        && start <= from
-        && to <= end
+/// Removes a range from a list of ranges.
+fn remove_range(ranges: &mut Vec<Range<u64>>, gone: Range<u64>) {
+    if let [only] = &ranges[..]
+        && gone.start <= only.start
+        && only.end <= gone.end
     {
         ranges.clear();
         return;
     }
     *ranges = ranges
         .iter()
-        .flat_map(|&(from, to)| [(from, to.min(start)), (from.max(end), to)])
-        .filter(|(from, to)| from < to)
+        .flat_map(|range| {
+            let before = range.start..range.end.min(gone.start);
+            let after = range.start.max(gone.end)..range.end;
+            [before, after]
+        })
+        .filter(|range| !range.is_empty())
         .collect();
 }

@@ -1,4 +1,4 @@
-//! Prefetching: a reader that goes from front to back finds the next frames decoded.
+//! Prefetching: a sequential reader finds the next frames decoded.
 //!
 //! A second mechanism decodes in parallel inside one read of many tiles (`frame/tiles/read.rs`).
 
@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use shale_index::Ino;
 use shale_index::extent::{FrameAt, FramePart};
 
 use crate::file::File;
@@ -19,22 +20,22 @@ const WINDOW: u64 = 32 << 20;
 
 /// A frame to be decoded.
 #[derive(Debug)]
-struct Job {
-    ino: u64,
+struct DecodeJob {
+    ino: Ino,
     offset: u64,
     part: FramePart,
 }
 
-/// Frames on the way: each row of an array crosses the same tiles.
+/// Pending frames: each row of an array crosses the same tiles.
 type Waiting = Arc<Mutex<HashSet<FrameAt>>>;
 
-/// Follows readers and has frames decoded ahead of them.
+/// Follows readers and queues frames to decode ahead of them.
 #[derive(Debug)]
 pub(crate) struct Prefetcher {
     volume: Arc<Volume>,
-    /// The kernel keeps what has been read, so that decoded frames can be let go behind a reader.
+    /// The kernel caches what was read, so that decoded frames can be evicted behind a reader.
     kernel_cache: bool,
-    sender: Mutex<Option<Sender<Job>>>,
+    sender: Mutex<Option<Sender<DecodeJob>>>,
     waiting: Waiting,
 }
 
@@ -42,7 +43,7 @@ pub(crate) struct Prefetcher {
 #[derive(Clone, Debug)]
 pub(crate) struct DecodeWorker {
     volume: Arc<Volume>,
-    jobs: Receiver<Job>,
+    jobs: Receiver<DecodeJob>,
     waiting: Waiting,
 }
 
@@ -75,7 +76,7 @@ impl Prefetcher {
         self.waiting.lock().len() as u64
     }
 
-    /// Follows a read of a file and has frames decoded ahead of it.
+    /// Follows a read of a file and queues frames to decode ahead of it.
     pub(super) fn follow(&self, file: &Arc<File>, offset: u64, len: u64) {
         let frames = &self.volume.frames;
         let room = frames.cache.limit() / 4;
@@ -85,7 +86,7 @@ impl Prefetcher {
         let extents = |range: Range<u64>| {
             let mut locked = file.lock(&self.volume);
             let to = range.end.min(locked.size).max(range.start);
-            // What is in memory needs no decoding. The reader gets the errors.
+            // Bytes in memory need no decoding. The reader gets the errors.
             locked.extents(range.start..to).unwrap_or_default()
         };
         if self.kernel_cache {
@@ -94,7 +95,7 @@ impl Prefetcher {
             }
         }
         let extents = extents(window.ahead);
-        // The device may take its time, during which other readers must be able to prefetch.
+        // The device may be slow; other readers must be able to prefetch meanwhile.
         let Some(sender) = self.sender.lock().clone() else {
             return;
         };
@@ -103,7 +104,7 @@ impl Prefetcher {
             let Ok(mut missing) = frames.missing(&extent, file.ino) else {
                 return;
             };
-            // A row of tiles that is larger than the cache would push itself out.
+            // A row of tiles larger than the cache would evict itself.
             let fits = missing.iter().take_while(|part| {
                 bytes += u64::from(part.raw_len);
                 bytes <= 2 * room
@@ -117,7 +118,7 @@ impl Prefetcher {
             }
             frames.packs.will_need(&missing);
             for part in missing {
-                let job = Job {
+                let job = DecodeJob {
                     ino: file.ino,
                     offset: extent.offset,
                     part,

@@ -8,7 +8,7 @@ use super::Reader;
 use crate::Error;
 use crate::file::{File, LockedFile};
 
-/// What to look for from an offset on.
+/// The target of a search from an offset on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seek {
     /// The next byte that is data.

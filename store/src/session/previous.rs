@@ -1,4 +1,4 @@
-//! How the session before this one ended.
+//! How the previous session ended.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -7,17 +7,17 @@ use shale_index::Namespace;
 use shale_index::engine::{Recent, Recovery};
 use shale_index::schema::{Time, keys};
 
-/// Files that are named, and inodes that are looked at for them.
+/// Files to name, and inodes to examine for them.
 const NAMED: usize = 12;
 const LOOKED_AT: usize = 4096;
-/// How long names are looked for; in very large directories that takes a while.
+/// How long to search for names; in very large directories that takes a while.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Seconds before the last change in which other changes count as being written too: the daemon
+/// Files changed within these seconds before the last change count as being written too: the daemon
 /// keeps nothing longer in memory.
 const LAST_SECONDS: i64 = 10;
 
-/// Says if the last session did not end in order, what is left of it, and which files it wrote to
-/// at its end. `note` is what its daemon has left in the lock.
+/// Logs that the last session did not shut down cleanly, if so: what is left of it, and which files
+/// it wrote to at its end. `note` is the note that its daemon left in the lock.
 pub(crate) fn report(namespace: &Namespace, recovery: &Recovery, note: Option<&str>) {
     if note.is_none() && (recovery.closed || recovery.version == 0) {
         return;
@@ -27,26 +27,26 @@ pub(crate) fn report(namespace: &Namespace, recovery: &Recovery, note: Option<&s
         Some((pid, purpose)) => format!(", process {pid} ({purpose}),"),
         None => String::new(),
     };
-    // What it knew itself when it ended.
+    // What the daemon itself knew when it ended.
     let mut lost = lines.take(NAMED).collect::<Vec<_>>().join("; ");
     if !lost.is_empty() {
         lost.insert_str(0, ". It could not store: ");
     }
     let changed = Changed::before_the_end(namespace, &recovery.recent);
     tracing::warn!(
-        "the last daemon of this store{who} did not end in order. Recovered is all that was synced, \
-         {} of it from the journal{lost}{changed}",
+        "the last daemon of this store{who} did not shut down cleanly. Everything that was synced \
+         is recovered, {} of it from the journal{lost}{changed}",
         counted(recovery.records as usize, "commit"),
     );
 }
 
-/// Files that were changed last.
+/// The files that changed last.
 #[derive(Debug, Default)]
 struct Changed {
     /// As many of their paths as are named.
     paths: Vec<String>,
     count: usize,
-    /// Not all inodes were looked at.
+    /// Not all inodes were examined.
     more: bool,
     /// Seconds since the last change.
     age: i64,
@@ -92,7 +92,7 @@ impl std::fmt::Display for Changed {
         let age = age(self.age);
         write!(
             f,
-            ". What was not synced may be missing in files that changed last, {age} ago: "
+            ". Unsynced data may be missing in the files that changed last, {age} ago: "
         )?;
         for (number, path) in self.paths.iter().enumerate() {
             write!(f, "{}{path}", if number > 0 { ", " } else { "" })?;
@@ -112,7 +112,7 @@ impl std::fmt::Display for Changed {
 fn inodes_of_last_session(recent: &Recent) -> Vec<u64> {
     let mut seen = BTreeSet::new();
     let mut found = Vec::new();
-    // It began with a commit about itself.
+    // A session begins with a commit about itself.
     let of_session = |commit: &&Vec<Vec<u8>>| !commit.iter().any(|key| keys::is_session(key));
     for commit in recent.0.iter().rev().take_while(of_session) {
         let inodes = commit.iter().filter_map(|key| keys::inode_of(key));
@@ -150,11 +150,11 @@ mod tests {
         let recent = Recent(
             [
                 commit(&[7, 8]),
-                vec![keys::session(3), keys::counter("session")],
+                vec![b"s\0\0\0\0\0\0\0\x03".to_vec()],
                 commit(&[20]),
                 vec![keys::inode(21), keys::pack(PackId(4))],
                 commit(&[20, 1]),
-                vec![keys::rollup(1)],
+                vec![keys::totals(1)],
             ]
             .into(),
         );
@@ -175,8 +175,7 @@ mod tests {
             }
             .to_string()
         };
-        let head =
-            ". What was not synced may be missing in files that changed last, 1 minute ago: ";
+        let head = ". Unsynced data may be missing in the files that changed last, 1 minute ago: ";
         assert_eq!(changed(&[], 0, false), "");
         assert_eq!(changed(&["/a", "/b"], 2, false), format!("{head}/a, /b"));
         assert_eq!(changed(&["/a"], 4, false), format!("{head}/a and 3 more"));

@@ -1,27 +1,21 @@
-//! Files that are settled together: one sync serves all of them.
+//! Files that are settled together and share one sync.
 
 use std::sync::Arc;
 
-use shale_backing::failpoint::{Stage, reach};
-use shale_codec::Effort;
-use shale_index::extent::Extent;
-
 use super::encode::Tools;
-use super::window::{Pass, Window};
+use super::window::{Pass, Prepared, sync};
 use super::{Region, SettleOptions, Settled, Settler, Sizes};
 use crate::Error;
 use crate::file::File;
-use crate::pack::SyncRound;
-use crate::volume::Volume;
 
 /// Files of a batch at most. All of them count as in use until it is committed.
 const FILES: usize = 256;
-/// Stored bytes of a batch, about: more would make the sync long and not cheaper.
+/// Stored bytes of a batch, about: more would make the sync longer but not cheaper.
 const BYTES: u64 = 32 << 20;
 
 /// Files that have been encoded and appended, and become durable together.
 ///
-/// Until [`SettleBatch::commit`] they are as they were; a batch that is dropped before leaves only
+/// Until [`SettleBatch::commit`] they are unchanged; a batch that is dropped before leaves only
 /// garbage in packs.
 pub struct SettleBatch<'a> {
     settler: &'a Settler,
@@ -39,24 +33,6 @@ impl std::fmt::Debug for SettleBatch<'_> {
     }
 }
 
-/// A file that is settled up to its last window.
-pub(super) struct Prepared {
-    pub(super) file: Arc<File>,
-    /// Number of its last write at the beginning, if all writes were stored then.
-    pub(super) generation: Option<u64>,
-    pub(super) effort: Effort,
-    /// Without the last window.
-    pub(super) outcome: Settled,
-    pub(super) last: Option<Window>,
-}
-
-impl Prepared {
-    fn stored(&self) -> u64 {
-        let units = self.last.iter().flat_map(|window| &window.written);
-        units.flat_map(|(unit, _)| unit).map(Extent::stored).sum()
-    }
-}
-
 impl<'a> SettleBatch<'a> {
     pub(super) fn new(settler: &'a Settler) -> Self {
         Self {
@@ -69,8 +45,8 @@ impl<'a> SettleBatch<'a> {
 }
 
 impl SettleBatch<'_> {
-    /// Encodes a file and appends that. `regions` tell what is known of it; wrong ones only cost
-    /// density. Give the file back after the batch has been committed.
+    /// Encodes a file and appends the frames. `regions` describe it; wrong ones only cost density.
+    /// Give the file back after the batch has been committed.
     ///
     /// # Errors
     /// When the file cannot be read or the device fails. The file is not in the batch then; it is
@@ -90,14 +66,14 @@ impl SettleBatch<'_> {
         Ok(())
     }
 
-    /// Whether it should be committed before more is added.
+    /// Whether it should be committed before more files are added.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.files.len() >= FILES || self.bytes >= BYTES
     }
 
-    /// Makes everything durable, then makes each file use what was appended for it, where it has
-    /// not changed meanwhile. Returns what came of each, in the order in which they were added.
+    /// Makes everything durable, then points each file at its new frames, where it has not changed
+    /// meanwhile. Returns the results in the order in which the files were added.
     #[must_use]
     pub fn commit(self) -> Vec<Result<Settled, Error>> {
         let settler = self.settler;
@@ -111,18 +87,4 @@ impl SettleBatch<'_> {
         };
         self.files.into_iter().map(end).collect()
     }
-}
-
-/// Makes durable what was appended, if anything was.
-pub(super) fn sync<'a>(
-    volume: &Volume,
-    windows: impl IntoIterator<Item = &'a Window>,
-) -> SyncRound {
-    if windows.into_iter().all(|window| window.written.is_empty()) {
-        return SyncRound::default();
-    }
-    reach(Stage::SettleWritten);
-    let round = volume.frames.packs.sync_round();
-    reach(Stage::SettleDurable);
-    round
 }

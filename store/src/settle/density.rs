@@ -1,8 +1,8 @@
-//! Whether a denser frame is worth reading it more slowly.
+//! Whether a denser frame is worth slower reading.
 //!
-//! The densest frames take three times as long to decode as those that keep up with writing. For
-//! an array whose shape is known both are often within a few percent of each other, and then
-//! readers would pay for nothing.
+//! The densest frames take three times as long to decode as those that keep up with writing. For an
+//! array of known shape both are often within a few percent of each other, and then readers would
+//! pay for nothing.
 
 use shale_codec::Effort;
 
@@ -11,10 +11,10 @@ use crate::frame::{FrameEncoder, FrameSpec};
 
 /// A denser frame must be smaller by at least one part in this many.
 const GAIN: usize = 10;
-/// However often it has not been worth it, one tile in this many is tried.
+/// Even if it was never worth it, one tile in this many is tried.
 const RARELY: u32 = 8;
 
-/// How it went with the tiles before, which are much like the next one.
+/// The results of previous tiles, which are much like the next one.
 #[derive(Debug, Default)]
 pub(crate) struct DensityChoice {
     /// Tiles from one trial to the next, less one.
@@ -24,7 +24,8 @@ pub(crate) struct DensityChoice {
 }
 
 impl DensityChoice {
-    /// Makes a frame of a tile: with the effort of `spec`, or a faster one when that gains little.
+    /// Encodes a frame of a tile: with the effort of `spec`, or a faster one when that gains
+    /// little.
     pub(crate) fn encode(
         &mut self,
         encoder: &mut FrameEncoder,

@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use shale_codec::{Effort, FrameKind, Hint};
+use shale_index::Ino;
 use shale_index::extent::{Extent, ExtentMap, FramePart, Place, TilePart};
 
 use super::Settler;
@@ -12,7 +13,7 @@ use super::density::DensityChoice;
 use super::plan::{Array, Unit};
 use crate::Error;
 use crate::file::{Element, File};
-use crate::frame::{Directory, FrameBatch, FrameEncoder, FrameSpec, Frames, put_table};
+use crate::frame::{FrameBatch, FrameEncoder, FrameSpec, Frames, TileDirectory, put_table};
 use crate::pack::{FrameAt, Pin};
 
 /// Decoded frames that a worker keeps: a unit rarely begins where a frame does.
@@ -21,16 +22,16 @@ const RECENT: usize = 4;
 /// A frame and its contents.
 type Decoded = (FrameAt, Arc<Vec<u8>>);
 
-/// Where the bytes of a unit come from.
+/// The source of the bytes of a unit.
 pub(crate) trait UnitSource {
-    /// Fills `out` with what the file has from `offset` on.
+    /// Fills `out` with the bytes of the file from `offset` on.
     fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), Error>;
 }
 
-/// What becomes of the frames of a unit: they are collected to be appended, or only measured.
+/// The destination of the frames of a unit: they are collected to be appended, or only measured.
 pub(crate) trait FrameSink {
-    /// Makes a frame of `raw` and returns its length. The first `table` bytes are the table of a
-    /// gathered frame.
+    /// Encodes `raw` into a frame and returns its length. The first `table` bytes are the table of
+    /// a gathered frame.
     fn frame(
         &mut self,
         encoder: &mut FrameEncoder,
@@ -39,7 +40,7 @@ pub(crate) trait FrameSink {
         table: usize,
     ) -> Result<u32, Error>;
 
-    /// Makes a frame of a tile, as dense as `choice` says, and returns its length.
+    /// Encodes a tile into a frame, as dense as `choice` says, and returns its length.
     fn tile(
         &mut self,
         encoder: &mut FrameEncoder,
@@ -49,8 +50,8 @@ pub(crate) trait FrameSink {
     ) -> Result<u32, Error>;
 }
 
-/// What is kept from unit to unit and from file to file: files in a row are often alike, and the
-/// encoder remembers what was best for the one before.
+/// State kept from unit to unit and from file to file: consecutive files are often alike, and the
+/// encoder remembers the best plan for the previous one.
 pub(crate) struct UnitTools {
     pub(crate) encoder: FrameEncoder,
     raw: Vec<u8>,
@@ -69,7 +70,7 @@ impl UnitTools {
 
 /// Encodes units of a file.
 pub(crate) struct UnitEncoder<'a, R, W> {
-    pub(crate) ino: u64,
+    pub(crate) ino: Ino,
     pub(crate) effort: Effort,
     pub(crate) source: R,
     pub(crate) sink: W,
@@ -142,7 +143,7 @@ impl<R: UnitSource, W: FrameSink> UnitEncoder<'_, R, W> {
         let mut choices: Vec<DensityChoice> = fields.map(|_| DensityChoice::default()).collect();
         let mut lengths = Vec::with_capacity(numbers.size_hint().0);
         for number in numbers {
-            geometry.cut(raw, number as usize, tile);
+            geometry.extract(raw, number as usize, tile);
             let (field, _, shape) = geometry.tile(number as usize);
             let element = array.elements.get(field).copied().flatten();
             let shape = tile_shape(&shape, element.as_ref());
@@ -165,7 +166,7 @@ impl<R: UnitSource, W: FrameSink> UnitEncoder<'_, R, W> {
         array: &Array,
         lengths: &[u32],
     ) -> Result<Draft, Error> {
-        let directory = Directory::encode(&array.geometry, lengths);
+        let directory = TileDirectory::encode(&array.geometry, lengths);
         let spec = FrameSpec {
             kind: FrameKind::Tiles,
             ino: self.ino,
@@ -192,10 +193,10 @@ impl<R: UnitSource, W: FrameSink> UnitEncoder<'_, R, W> {
     }
 }
 
-/// What a file had when its extents were noted.
+/// The extents of a file when they were noted.
 pub(super) struct NotedExtents<'a> {
     frames: &'a Frames,
-    ino: u64,
+    ino: Ino,
     noted: &'a ExtentMap,
     recent: VecDeque<Decoded>,
 }
@@ -203,7 +204,7 @@ pub(super) struct NotedExtents<'a> {
 impl UnitSource for NotedExtents<'_> {
     fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), Error> {
         let (frames, ino, recent) = (self.frames, self.ino, &mut self.recent);
-        for extent in self.noted.range(offset, offset + out.len() as u64) {
+        for extent in self.noted.range(offset..offset + out.len() as u64) {
             let at = (extent.offset - offset) as usize;
             let out = &mut out[at..at + extent.len as usize];
             frames.copy_extent_from(&extent, ino, out, |part, offset| {
@@ -253,7 +254,7 @@ impl FrameSink for Collected<'_> {
     }
 }
 
-/// What a worker keeps from file to file.
+/// State that a worker keeps from file to file.
 pub(super) struct Tools {
     unit: UnitTools,
     batch: FrameBatch,
@@ -303,8 +304,8 @@ impl<'a> StoredUnitEncoder<'a> {
         Ok((draft, self.sink.batch))
     }
 
-    /// Stored bytes that a unit would have: of an array only some `tiles`, spread over it, are
-    /// encoded and stand for the others.
+    /// Stored bytes of a unit: of an array only some `tiles`, spread over it, are encoded and stand
+    /// for the others.
     pub(super) fn try_out(&mut self, unit: &Unit, tiles: usize) -> Result<u64, Error> {
         let Unit::Array(array) = unit else {
             let (_, frames) = self.collect(unit)?;
@@ -375,10 +376,7 @@ impl Settler {
                     len: raw_len,
                     place: Place::Tiles(part),
                 };
-                extents.extend(
-                    unit.ranges()
-                        .filter_map(|range| whole.slice(range.start, range.end)),
-                );
+                extents.extend(unit.ranges().filter_map(|range| whole.slice(range)));
             }
         }
         Ok((extents, pin))
@@ -402,7 +400,7 @@ fn tile_shape(bytes: &[u64], element: Option<&Element>) -> Vec<usize> {
     shape
 }
 
-/// What the codec is told of a tile; `shape` as [`tile_shape`] makes it.
+/// The hint to the codec about a tile; `shape` comes from [`tile_shape`].
 fn tile_hint<'a>(element: Option<&Element>, shape: &'a [usize]) -> Hint<'a> {
     match element.filter(|element| element.is_useful()) {
         Some(element) => Hint::Array {
@@ -415,15 +413,13 @@ fn tile_hint<'a>(element: Option<&Element>, shape: &'a [usize]) -> Hint<'a> {
     }
 }
 
-/// Whether a unit is stored as it would be after settling it.
-pub(super) fn is_done(unit: &Unit, noted: &ExtentMap, frames: &Frames, ino: u64) -> bool {
+/// Whether a unit is already stored in its settled form.
+pub(super) fn is_done(unit: &Unit, noted: &ExtentMap, frames: &Frames, ino: Ino) -> bool {
     match unit {
         Unit::Array(Array {
             offset, geometry, ..
         }) => {
-            let mut extents = unit
-                .ranges()
-                .flat_map(|range| noted.range(range.start, range.end));
+            let mut extents = unit.ranges().flat_map(|range| noted.range(range));
             let (Some(extent), None) = (extents.next(), extents.next()) else {
                 return false;
             };
@@ -440,14 +436,14 @@ pub(super) fn is_done(unit: &Unit, noted: &ExtentMap, frames: &Frames, ino: u64)
             }
         }
         Unit::Gather(pieces) => {
-            // A gathered frame has its table in front of the bytes; in others something else or
-            // nothing is there.
+            // A gathered frame has its table before the bytes; other frames have something else
+            // there, or nothing.
             let mut table = Vec::new();
             put_table(&mut table, pieces);
             let mut frame: Option<FrameAt> = None;
             let (mut skip, mut raw_len) = (table.len() as u64, 0);
             for &Range { start, end } in pieces {
-                let mut extents = noted.range(start, end);
+                let mut extents = noted.range(start..end);
                 let (Some(extent), None) = (extents.next(), extents.next()) else {
                     return false;
                 };

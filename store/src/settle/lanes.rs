@@ -1,18 +1,18 @@
-//! Which pack gets what: balanced by bytes, not by count.
+//! Distribution over packs: balanced by bytes, not by count.
 
 use crate::pack::Lane;
 use crate::primitives::Mutex;
 
-/// What each lane has got in this session. A file often is a single unit, so packs are balanced
-/// over all files and not within each.
+/// Bytes of each lane in this session. A file often is a single unit, so packs are balanced over
+/// all files and not within each.
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     bytes: Mutex<Vec<u64>>,
 }
 
 impl Lanes {
-    /// The lane for `len` bytes: of the first `count` the one with the fewest. How large a unit has
-    /// become is known only now, so it does not matter which worker encoded it.
+    /// The lane for `len` bytes: the one with the fewest among the first `count`. The size of a
+    /// unit is known only now, so it does not matter which worker encoded it.
     pub(super) fn choose(&self, count: usize, len: u64) -> Lane {
         let mut bytes = self.bytes.lock();
         if bytes.len() < count {

@@ -1,10 +1,10 @@
-//! Settling: a quiet file is encoded again, denser, in tiles where its shape is known, and laid
-//! out so that what is read together lies together.
+//! Settling: encodes a quiet file again, denser, in tiles where its shape is known, and laid out so
+//! that bytes that are read together lie together.
 //!
-//! A file is done in windows. For each, the extents are noted, everything is read, encoded and
-//! appended, the packs are synced, and one commit points the file at the new frames and frees the
-//! old ones; but only where the extents are still the ones noted. What changed meanwhile keeps
-//! what it has, and the frames written for it are garbage that gc frees.
+//! A file is settled in windows. For each window, the extents are noted, everything is read,
+//! encoded and appended, the packs are synced, and one commit points the file at the new frames and
+//! frees the old ones; but only where the extents are still the ones noted. Ranges that changed
+//! meanwhile keep their extents, and the frames written for them are garbage that gc frees.
 //!
 //! The last window of a file, which for most files is the only one, waits in a batch for those of
 //! other files: one sync serves all of them.
@@ -27,11 +27,10 @@ use shale_index::DataCommit;
 use shale_index::schema::{CodecTag, Phase};
 
 use crate::Error;
-use crate::file::File;
+use crate::file::{File, Replacement};
 use crate::frame::FrameEncoder;
 use crate::pack::SyncRound;
 use crate::volume::Volume;
-use batch::Prepared;
 pub use batch::SettleBatch;
 pub(crate) use density::DensityChoice;
 use encode::Tools;
@@ -39,36 +38,36 @@ pub(crate) use encode::{FrameSink, UnitEncoder, UnitSource, UnitTools, some_tile
 use lanes::Lanes;
 pub(crate) use plan::{Arrays, Sizes, Unit, rest};
 pub use plan::{Block, Region};
-use window::Pass;
+use window::{Pass, Prepared};
 
-/// Smaller files are not settled: there is next to nothing to gain.
+/// Smaller files are not settled: the gain would be negligible.
 pub(crate) const SETTLE_MIN: u64 = 64 << 10;
-/// Largest array, when there is memory for it. Two of them fit into the caches of a processor,
-/// so that a reader finds there what has been decoded for it.
+/// Largest array, if there is memory for it. Two of them fit into the processor caches, so that a
+/// reader finds its decoded data there.
 const ARRAY_MAX: u64 = 16 << 20;
-/// The same for a file that is not much larger itself.
+/// The same for a file that is not much larger.
 const ARRAY_MAX_SHORT: u64 = 8 << 20;
-/// It must become smaller than this many percent to be worth it.
+/// A file must shrink below this percentage to be worth settling.
 pub(crate) const WORTH_PERCENT: u64 = 97;
 
 /// How a file is settled.
 #[derive(Clone, Copy)]
 pub struct SettleOptions<'a> {
-    /// Workers that encode; each writes packs of its own.
+    /// Workers that encode; each has its own packs.
     pub workers: usize,
-    /// How what is settled is encoded.
+    /// Effort of the encoder.
     pub effort: Effort,
-    /// Settle even if a trial says that little is gained.
+    /// Settle even if a trial shows little gain.
     pub force: bool,
-    /// Encode also what is stored already as settling would store it: it may have been encoded
-    /// with another effort.
+    /// Also encode parts that are already in their settled form: they may have been encoded with
+    /// another effort.
     pub rewrite: bool,
-    /// Called with the number of raw bytes before they are worked on; waits as long as other work
+    /// Called with the number of raw bytes before they are processed; waits as long as other work
     /// should go first. `false` ends the pass.
     pub pace: &'a (dyn Fn(u64) -> bool + Sync),
 }
 
-/// What settling a file came to.
+/// The result of settling a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Settled {
     /// Raw bytes that were encoded again and are in use.
@@ -77,13 +76,13 @@ pub struct Settled {
     pub before: u64,
     /// Stored bytes after.
     pub after: u64,
-    /// Raw bytes whose settling was void, because they were changed meanwhile.
+    /// Raw bytes that were settled in vain, because they were changed meanwhile.
     pub void: u64,
-    /// It was not worth it.
+    /// It was not worth settling.
     pub incompressible: bool,
-    /// It was ended before its time.
+    /// It was ended early.
     pub stopped: bool,
-    /// It was written meanwhile, so that not all of it has been settled.
+    /// It was written meanwhile, so that not all of it is settled.
     pub changed: bool,
 }
 
@@ -102,7 +101,7 @@ impl Settler {
         }
     }
 
-    /// Settles one file alone. `regions` tell what is known of it; wrong ones only cost density.
+    /// Settles one file alone. `regions` describe it; wrong ones only cost density.
     pub(crate) fn settle(
         &self,
         file: &Arc<File>,
@@ -113,7 +112,7 @@ impl Settler {
         self.volume.check_writable()?;
         let mut tools = Tools::new();
         let prepared = Pass::new(self, file, regions, options, sizes, &mut tools).run()?;
-        let round = batch::sync(&self.volume, &prepared.last);
+        let round = window::sync(&self.volume, &prepared.last);
         self.end(prepared, &round)
     }
 
@@ -122,8 +121,7 @@ impl Settler {
         SettleBatch::new(self)
     }
 
-    /// Gives a file chunks of another size, from now on. `false` when some of it is on its way to
-    /// the store at the moment.
+    /// Changes the chunk size of a file. `false` when some of its data is not stored yet.
     pub(crate) fn set_chunk(&self, file: &Arc<File>, shift: u8) -> Result<bool, Error> {
         self.volume.check_writable()?;
         let locked = file.lock(&self.volume);
@@ -142,7 +140,7 @@ impl Settler {
         Ok(true)
     }
 
-    /// Puts a file that was not worth settling among those to be settled again.
+    /// Puts a file that was not worth settling back into the list of files to settle.
     pub(crate) fn loosen(&self, file: &Arc<File>) -> Result<(), Error> {
         self.volume.check_writable()?;
         let _locked = file.lock(&self.volume);
@@ -157,47 +155,58 @@ impl Settler {
         Ok(())
     }
 
-    /// Makes a file use its last window, notes how far it has settled, and folds its map.
+    /// Points a file at its last window, records how far it has settled, and folds its map.
     fn end(&self, prepared: Prepared, round: &SyncRound) -> Result<Settled, Error> {
         let Prepared {
             file,
             generation,
+            root,
             effort,
-            mut outcome,
+            outcome: before,
             last,
         } = prepared;
+        let mut outcome = before;
         let mut locked = file.lock(&self.volume);
-        let extents = match &last {
-            Some(window) => window.unchanged(&mut locked, round, &mut outcome)?,
-            None => Vec::new(),
-        };
-        let phase = if outcome.incompressible {
-            Phase::Incompressible(codec_tag(effort))
-        } else {
-            Phase::Settled
-        };
-        outcome.changed = generation != Some(locked.write_seq) || !locked.chunks.is_empty();
-        let whole = !outcome.stopped && outcome.void == 0 && !outcome.changed;
-        locked.replace(&extents, whole.then_some(phase))?;
+        locked.replace_where(&[], |locked| {
+            outcome = before;
+            let extents = match &last {
+                Some(window) => window.unchanged(locked, round, &mut outcome)?,
+                None => Vec::new(),
+            };
+            let phase = if outcome.incompressible {
+                Phase::Incompressible(codec_tag(effort))
+            } else {
+                Phase::Settled
+            };
+            outcome.changed = generation != Some(locked.write_seq) || !locked.chunks.is_empty();
+            // Another session may have written beside the windows. So only a pass that finds the
+            // file as it should be, and as it was when the pass began, ends with it settled.
+            let same = !locked.is_shared() || root.is_some() && locked.folded_root()? == root;
+            let whole = !outcome.stopped && outcome.void == 0 && !outcome.changed && same;
+            Ok(Replacement {
+                extents,
+                phase: whole.then_some(phase),
+            })
+        })?;
         if last.is_some() {
             reach(Stage::SettleSwitched);
         }
-        if outcome.raw > 0 && !locked.is_folded() {
+        if outcome.raw > 0 && !locked.is_shared() && !locked.is_folded() {
             locked.fold(&mut FrameEncoder::new(), &[])?;
         }
         Ok(outcome)
     }
 }
 
-/// The largest array of a file, with memory enough. A reader from front to back waits for all tiles
-/// of an array before it gets the second record, so there should be several arrays. A power of two,
-/// so that a file that grows keeps its arrays most of the time.
+/// The largest array of a file, given enough memory. A sequential reader waits for all tiles of an
+/// array before it gets the second record, so there should be several arrays. A power of two, so
+/// that a growing file keeps its arrays most of the time.
 pub(crate) fn array_max(size: u64) -> u64 {
     let quarter = 1 << (size / 4).max(1).ilog2();
     quarter.clamp(ARRAY_MAX_SHORT, ARRAY_MAX)
 }
 
-/// How a record notes what was tried. The numbers are part of the format.
+/// The codec tag of the coder that was tried. The numbers are part of the format.
 #[must_use]
 pub fn codec_tag(effort: Effort) -> CodecTag {
     let number = match effort {

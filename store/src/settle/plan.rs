@@ -1,4 +1,4 @@
-//! How a file is split into units: arrays of tiles, linear frames and gathered pieces.
+//! Splitting a file into units: arrays of tiles, linear frames and gathered pieces.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use shale_index::extent::Extent;
 use crate::file::Element;
 use crate::frame::{Field, Geometry};
 
-/// How large the parts are into which a file is cut, in bytes.
+/// Sizes of the parts of a file, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sizes {
     /// A tile, about.
@@ -43,8 +43,8 @@ impl Sizes {
         large: 16 << 20,
     };
 
-    /// For a file with chunks of `chunk` bytes: linear frames are as large, but leave room for
-    /// the table of a gathered frame in the largest frame there is.
+    /// For a file with chunks of `chunk` bytes: linear frames have the same size, but leave room
+    /// for the table of a gathered frame in the largest frame.
     pub(crate) fn for_chunks(chunk: u64) -> Self {
         Self {
             linear: chunk.min(8 << 20),
@@ -58,8 +58,8 @@ impl Sizes {
     }
 }
 
-/// What is known of a range of a file: equal records, each with blocks of numbers at the same
-/// places. A plain array has a record for every step of its slowest dimension.
+/// The layout of a range of a file: equal records, each with blocks of numbers at the same places.
+/// A plain array has a record for every step of its slowest dimension.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Region {
     /// First byte in the file.
@@ -92,14 +92,14 @@ pub struct Block {
 pub(crate) struct Array {
     /// Its first byte in the file.
     pub(crate) offset: u64,
-    /// What of it lies before this offset is read from elsewhere.
+    /// Bytes before this offset are read from elsewhere.
     pub(crate) from: u64,
     pub(crate) geometry: Arc<Geometry>,
     /// For each field, what its elements are.
     pub(crate) elements: Arc<[Option<Element>]>,
 }
 
-/// Something that is encoded as a whole.
+/// A part of a file that is encoded as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     /// Tiles that share a directory.
@@ -143,7 +143,7 @@ impl Unit {
 }
 
 impl Region {
-    /// The end of the region; `None` when its parts do not add up.
+    /// The end of the region; `None` when its parts are inconsistent.
     fn end(&self) -> Option<u64> {
         let mut end = 0;
         for block in &self.blocks {
@@ -168,8 +168,8 @@ impl Region {
     }
 }
 
-/// The arrays of a file. They are cut where they are asked for: a header may claim any number of
-/// them, most of them in holes.
+/// The arrays of a file. They are cut on demand: a header may claim any number of them, most of
+/// them in holes.
 pub(crate) struct Arrays<'a> {
     /// In the order of the file and disjoint, with their ends.
     regions: Vec<(&'a Region, u64)>,
@@ -179,8 +179,8 @@ pub(crate) struct Arrays<'a> {
 }
 
 impl<'a> Arrays<'a> {
-    /// Arrays of at most `limit` bytes. Regions that are small, overlap others, go beyond the end
-    /// of the file or do not add up are left out.
+    /// Arrays of at most `limit` bytes. Leaves out regions that are small, overlap others, extend
+    /// beyond the end of the file or are inconsistent.
     pub(crate) fn new(regions: &'a [Region], size: u64, limit: u64, sizes: &'a Sizes) -> Self {
         let mut sorted: Vec<&Region> = regions.iter().collect();
         sorted.sort_by_key(|region| region.offset);
@@ -203,15 +203,15 @@ impl<'a> Arrays<'a> {
         }
     }
 
-    /// The arrays that begin between two offsets, in order.
-    pub(crate) fn between(&self, from: u64, to: u64) -> Vec<Unit> {
+    /// The arrays that begin in a range, in order.
+    pub(crate) fn between(&self, range: Range<u64>) -> Vec<Unit> {
         let mut units = Vec::new();
-        let first = self.regions.partition_point(|&(_, end)| end <= from);
+        let first = self.regions.partition_point(|&(_, end)| end <= range.start);
         for (region, _) in &self.regions[first..] {
-            if region.offset >= to {
+            if region.offset >= range.end {
                 break;
             }
-            self.split(region, from..to, &mut units);
+            self.split(region, range.clone(), &mut units);
         }
         units
     }
@@ -262,7 +262,7 @@ impl<'a> Arrays<'a> {
         }
     }
 
-    /// Not even one record fits: each block of each record is an array by itself.
+    /// Not even one record fits: each block of each record becomes a separate array.
     fn split_records(&self, region: &Region, within: Range<u64>, units: &mut Vec<Unit>) {
         let Range {
             start: from,
@@ -297,28 +297,28 @@ impl<'a> Arrays<'a> {
     }
 }
 
-/// How an array is cut, and for each of its fields, what the elements are.
+/// How an array is cut, and the elements of each of its fields.
 type Shape = (Arc<Geometry>, Arc<[Option<Element>]>);
 
-/// Fields for the blocks of a region and for what lies between them.
+/// Fields for the blocks of a region and for the gaps between them.
 fn geometry(region: &Region, records: u64, sizes: &Sizes) -> Option<Shape> {
     let mut fields = Vec::new();
     let mut elements = Vec::new();
     let mut end = 0u64;
-    let gap = |from: u64, to: u64, fields: &mut Vec<Field>| {
-        if from < to {
-            let (depth, row) = gap_tile(records, to - from, sizes);
-            fields.push(Field {
-                at: from,
-                dims: vec![to - from],
-                tile: vec![depth, row],
-            });
-            return true;
+    let gap = |range: Range<u64>, fields: &mut Vec<Field>| {
+        if range.is_empty() {
+            return false;
         }
-        false
+        let len = range.end - range.start;
+        fields.push(Field {
+            at: range.start,
+            dims: vec![len],
+            tile: gap_tile(records, len, sizes),
+        });
+        true
     };
     for block in &region.blocks {
-        if gap(end, block.at, &mut fields) {
+        if gap(end..block.at, &mut fields) {
             elements.push(None);
         }
         let width = u64::from(block.width);
@@ -345,20 +345,21 @@ fn geometry(region: &Region, records: u64, sizes: &Sizes) -> Option<Shape> {
             order: block.order,
         }));
     }
-    if gap(end, region.record, &mut fields) {
+    if gap(end..region.record, &mut fields) {
         elements.push(None);
     }
     let geometry = Geometry::new(records, region.record, fields)?;
     Some((Arc::new(geometry), elements.into()))
 }
 
-fn gap_tile(records: u64, len: u64, sizes: &Sizes) -> (u64, u64) {
+/// Extents of a tile of what lies between blocks: records, then bytes.
+fn gap_tile(records: u64, len: u64, sizes: &Sizes) -> Vec<u64> {
     let row = len.min(sizes.tile);
-    ((sizes.tile / row).clamp(1, records), row)
+    vec![(sizes.tile / row).clamp(1, records), row]
 }
 
-/// Extents of a tile (records; then as `dims`, in elements): about as many bytes as asked and nearly
-/// cubic, but not narrower than a page in the fastest dimension.
+/// Extents of a tile (records; then as `dims`, in elements): about the requested number of bytes
+/// and nearly cubic, but not narrower than a page in the fastest dimension.
 fn tile(records: u64, dims: &[u64], width: u32, sizes: &Sizes) -> (u64, Vec<u64>) {
     let width = u64::from(width.max(1));
     let extents: Vec<u64> = std::iter::once(records)
@@ -375,7 +376,7 @@ fn tile(records: u64, dims: &[u64], width: u32, sizes: &Sizes) -> (u64, Vec<u64>
         shape[i] = even(extents[i], side.clamp(1, room.max(1)));
         room = (room / shape[i]).max(1);
     }
-    // Where slow dimensions are short, the faster ones take what is left.
+    // Where slow dimensions are short, the faster ones take the rest.
     for i in (0..extents.len()).rev() {
         if room < 2 {
             break;
@@ -400,7 +401,7 @@ fn root(value: u64, degree: u32) -> u64 {
     ((value as f64).powf(1.0 / f64::from(degree)) + 1e-9) as u64
 }
 
-/// Cuts what is stored and in none of the arrays. `extents` are the stored ranges in order.
+/// Cuts the stored bytes outside arrays. `extents` are the stored ranges in order.
 pub(crate) fn rest(extents: &[Extent], arrays: &[Range<u64>], sizes: &Sizes) -> Vec<Unit> {
     let (mut units, mut linear) = (Vec::new(), Vec::new());
     let mut pieces: Vec<Range<u64>> = Vec::new();
@@ -417,7 +418,7 @@ pub(crate) fn rest(extents: &[Extent], arrays: &[Range<u64>], sizes: &Sizes) -> 
         }
         let mut at = start;
         while at < end {
-            // Aligned as chunks are, so that a chunk that is written again meets whole frames.
+            // Aligned as chunks are, so that rewriting a chunk replaces whole frames.
             let stop = ((at / sizes.linear + 1) * sizes.linear).min(end);
             linear.push(Unit::Gather(std::iter::once(at..stop).collect()));
             at = stop;
@@ -426,7 +427,7 @@ pub(crate) fn rest(extents: &[Extent], arrays: &[Range<u64>], sizes: &Sizes) -> 
     if !pieces.is_empty() {
         units.push(Unit::Gather(pieces));
     }
-    // Small pieces in front: what is needed to open the file lies together.
+    // Small pieces in front: the bytes needed to open the file lie together.
     units.append(&mut linear);
     units
 }
@@ -434,13 +435,13 @@ pub(crate) fn rest(extents: &[Extent], arrays: &[Range<u64>], sizes: &Sizes) -> 
 /// Stored ranges outside arrays, those that touch joined.
 fn runs(extents: &[Extent], arrays: &[Range<u64>]) -> Vec<Range<u64>> {
     let mut runs: Vec<Range<u64>> = Vec::new();
-    let mut add = |start: u64, end: u64| {
-        if start >= end {
+    let mut add = |run: Range<u64>| {
+        if run.is_empty() {
             return;
         }
         match runs.last_mut() {
-            Some(last) if last.end == start => last.end = end,
-            _ => runs.push(start..end),
+            Some(last) if last.end == run.start => last.end = run.end,
+            _ => runs.push(run),
         }
     };
     let mut next = 0;
@@ -452,11 +453,11 @@ fn runs(extents: &[Extent], arrays: &[Range<u64>]) -> Vec<Range<u64>> {
             }
             match arrays.get(next) {
                 Some(array) if array.start < extent.end() => {
-                    add(at, array.start);
+                    add(at..array.start);
                     at = at.max(array.end);
                 }
                 _ => {
-                    add(at, extent.end());
+                    add(at..extent.end());
                     at = extent.end();
                 }
             }

@@ -1,11 +1,11 @@
 //! Points of a file at which settling is tried.
 
-/// Points at least, if there are as many bytes.
+/// Minimum number of points, if there are enough bytes.
 const LEAST: usize = 32;
-/// Bytes from one to the next in a short file.
+/// Bytes from one point to the next in a short file.
 const STRIDE: u64 = 4096;
 
-/// Offsets spread evenly over bytes whose number is known only in the end.
+/// Offsets spread evenly over a number of bytes that is known only at the end.
 pub(super) struct SamplePoints {
     offsets: Vec<u64>,
     stride: u64,
@@ -24,7 +24,7 @@ impl SamplePoints {
         }
     }
 
-    /// Takes in a range; they must come in order.
+    /// Adds a range; ranges must come in order.
     pub(super) fn add(&mut self, offset: u64, len: u64) {
         while self.next < self.seen + len {
             self.offsets.push(offset + (self.next - self.seen));
@@ -37,7 +37,7 @@ impl SamplePoints {
         self.seen += len;
     }
 
-    /// All of them, in such an order that also the first few are spread over the file.
+    /// All points, ordered so that the first few are also spread over the file.
     pub(super) fn into_offsets(self) -> Vec<u64> {
         let mut order: Vec<u32> = (0..self.offsets.len() as u32).collect();
         order.sort_by_key(|number| number.reverse_bits());

@@ -1,4 +1,4 @@
-//! Settling of files that are not as usual.
+//! Settling of unusual files.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -74,7 +74,7 @@ fn noise(len: usize) -> Vec<u8> {
     (0..len).map(|_| next()).collect()
 }
 
-/// One array of floats, from behind a header to the end of the file.
+/// One array of floats, from the end of a header to the end of the file.
 fn floats(size: u64) -> [Region; 1] {
     [Region {
         offset: 128,
@@ -138,7 +138,7 @@ fn a_stop_is_seen_where_nothing_is_to_be_done() {
 fn a_file_is_judged_by_all_of_it() {
     let bench = Bench::new();
     let far = 2 * WINDOW;
-    // The first window is noise, what is behind it is not.
+    // The first window is noise, the rest is not.
     let file = bench.file("mixed");
     bench.write(&file, 0, &noise(100_000));
     bench.write(&file, far, &smooth(500_000));
@@ -168,7 +168,7 @@ fn a_rewrite_that_would_fill_the_device_is_not_begun() {
     };
     // As large as the disk was when the store was opened.
     let reserve = crate::reserve(1 << 50);
-    // What does not fit on any device makes it ask this one again.
+    // A file that fits on no device makes the store ask this one again.
     bench.disk.set_space(reserve + (4 << 20));
     assert!(volume.space.admit(&*volume.backing, 1 << 60, 0).is_err());
     let settled = bench.store.settle(&file, &[], &rewrite).unwrap();

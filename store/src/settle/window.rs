@@ -1,38 +1,40 @@
-//! One file on its way through settling, window by window.
+//! Settling one file, window by window.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use shale_backing::failpoint::{Stage, reach};
 use shale_codec::Effort;
 use shale_index::extent::{Extent, ExtentMap, Place};
+use shale_index::schema::MapRoot;
 
-use super::batch::{self, Prepared};
 use super::encode::{self, StoredUnitEncoder, Tools};
 use super::plan::{self, Arrays, Sizes, Unit};
 use super::sample::SamplePoints;
 use super::{Region, SettleOptions, Settled, Settler, WORTH_PERCENT, array_max};
 use crate::Error;
-use crate::file::{File, LockedFile};
+use crate::file::{File, LockedFile, Replacement};
 use crate::frame::FrameBatch;
 use crate::pack::{Pin, SyncRound};
 use crate::primitives::atomic::{AtomicUsize, Ordering};
 use crate::primitives::thread;
+use crate::volume::Volume;
 
 /// Raw bytes of a window, about.
 pub(super) const WINDOW: u64 = 1 << 30;
 /// Largest array with little memory.
 const ARRAY_MAX_LEAST: u64 = 2 << 20;
-/// Raw bytes that are tried before a file is settled.
+/// Raw bytes of the trial before a file is settled.
 const TRIAL: u64 = 16 << 20;
-/// Files that have no more raw bytes to be encoded are encoded as a whole, and what that gave is
-/// used if it was worth it.
+/// Files with at most this many raw bytes to encode are encoded as a whole, and the result is used
+/// if it is worth it.
 const DRAFT: u64 = 4 << 20;
 /// Tiles of an array that are tried.
 const TRIAL_TILES: usize = 4;
 
-/// A part of a file that has been encoded and appended, and that the file does not use yet.
+/// A part of a file that has been encoded and appended, but is not in use yet.
 pub(super) struct Window {
     /// The extents that were encoded.
     noted: ExtentMap,
@@ -40,8 +42,8 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// What of a durable window the file can use: where nothing has changed since it was noted.
-    // single-node: with the file locked, its extents stay as they are until they are replaced.
+    /// The extents of a durable window that the file can use: where nothing has changed since it
+    /// was noted.
     pub(super) fn unchanged(
         &self,
         locked: &mut LockedFile<'_>,
@@ -55,7 +57,7 @@ impl Window {
                 let now = locked.extents(extent.offset..extent.end())?;
                 let now =
                     ExtentMap::from_extents(now.into_iter().filter(|e| e.place != Place::Hole));
-                let then = self.noted.range(extent.offset, extent.end());
+                let then = self.noted.range(extent.range());
                 if now.iter().copied().eq(then) {
                     outcome.raw += extent.len;
                     outcome.before += now.iter().map(Extent::stored).sum::<u64>();
@@ -70,7 +72,42 @@ impl Window {
     }
 }
 
-/// One file on its way through.
+/// A file that is settled up to its last window.
+pub(super) struct Prepared {
+    pub(super) file: Arc<File>,
+    /// Number of its last write at the beginning, if all writes were stored then.
+    pub(super) generation: Option<u64>,
+    /// Its map at the beginning, if it had no records beside it and other sessions may write it.
+    pub(super) root: Option<MapRoot>,
+    pub(super) effort: Effort,
+    /// Without the last window.
+    pub(super) outcome: Settled,
+    pub(super) last: Option<Window>,
+}
+
+impl Prepared {
+    /// Stored bytes of the last window.
+    pub(super) fn stored(&self) -> u64 {
+        let units = self.last.iter().flat_map(|window| &window.written);
+        units.flat_map(|(unit, _)| unit).map(Extent::stored).sum()
+    }
+}
+
+/// Makes durable what was appended, if anything was.
+pub(super) fn sync<'a>(
+    volume: &Volume,
+    windows: impl IntoIterator<Item = &'a Window>,
+) -> SyncRound {
+    if windows.into_iter().all(|window| window.written.is_empty()) {
+        return SyncRound::default();
+    }
+    reach(Stage::SettleWritten);
+    let round = volume.frames.packs.sync_round();
+    reach(Stage::SettleDurable);
+    round
+}
+
+/// One file being settled.
 pub(super) struct Pass<'a> {
     settler: &'a Settler,
     tools: &'a mut Tools,
@@ -78,21 +115,22 @@ pub(super) struct Pass<'a> {
     options: &'a SettleOptions<'a>,
     sizes: &'a Sizes,
     size: u64,
-    /// Number of its last write at the beginning, if all writes were stored then.
+    /// Number of its last write at the beginning, if all writes were stored by then.
     generation: Option<u64>,
+    root: Option<MapRoot>,
     arrays: Arrays<'a>,
     /// The largest array.
     limit: u64,
-    /// Whether it is known that settling is worth it.
+    /// Whether settling is known to be worth it.
     judged: bool,
     outcome: Settled,
-    /// The window done last, which the file does not use yet.
+    /// The last window, not in use yet.
     last: Option<Window>,
 }
 
-/// What is stored in a part of a file, and what it is to become.
+/// The stored extents of a part of a file, and the units to make of them.
 struct Plan {
-    /// After the arrays that begin in the part, if they reach beyond it.
+    /// The end of the arrays that begin in the part, if they reach beyond it.
     end: u64,
     noted: ExtentMap,
     units: Vec<Unit>,
@@ -107,11 +145,18 @@ impl<'a> Pass<'a> {
         sizes: &'a Sizes,
         tools: &'a mut Tools,
     ) -> Self {
-        let (size, generation) = {
-            let locked = file.lock(&settler.volume);
-            // What is in memory now will be committed without another write.
+        let (size, generation, root) = {
+            let mut locked = file.lock(&settler.volume);
+            let root = if locked.is_shared() {
+                // A file that cannot be read shows that when it is encoded.
+                let refreshed = locked.refresh().and_then(|()| locked.folded_root());
+                refreshed.ok().flatten()
+            } else {
+                None
+            };
+            // Data in memory now will be committed without another write.
             let clean = locked.chunks.is_empty() && locked.ready.is_empty();
-            (locked.size, clean.then_some(locked.write_seq))
+            (locked.size, clean.then_some(locked.write_seq), root)
         };
         let share = settler.volume.limiter.limit() / 4 / options.workers.max(1) as u64;
         let limit = share.max(ARRAY_MAX_LEAST).min(array_max(size));
@@ -123,6 +168,7 @@ impl<'a> Pass<'a> {
             sizes,
             size,
             generation,
+            root,
             arrays: Arrays::new(regions, size, limit, sizes),
             limit,
             judged: options.force,
@@ -131,16 +177,17 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Does everything but the end: the last window is appended and not in use.
+    /// Settles everything but the end: the last window is appended and not in use.
     pub(super) fn run(mut self) -> Result<Prepared, Error> {
         let options = self.options;
-        // Without compression nothing becomes smaller: the file has its final form.
+        // Without compression nothing shrinks: the file has its final form.
         if options.effort != Effort::None || options.force {
             self.settle_windows()?;
         }
         Ok(Prepared {
             file: Arc::clone(self.file),
             generation: self.generation,
+            root: self.root,
             effort: options.effort,
             outcome: self.outcome,
             last: self.last,
@@ -154,13 +201,13 @@ impl<'a> Pass<'a> {
             if let Some(window) = self.last.take() {
                 self.switch(&window)?;
             }
-            // Also where nothing is to be done the caller may want it to end.
+            // Even if nothing is to be done, the caller may want it to end.
             if !(self.options.pace)(0) {
                 self.outcome.stopped = true;
                 break;
             }
-            // Where windows are must not depend on where exactly a hole ends, or the parts at
-            // their edges would be others each time.
+            // The position of windows must not depend on where exactly a hole ends, or the parts at
+            // their edges would differ each time.
             start = start.max(data / WINDOW * WINDOW);
             start = self.settle_window(start)?;
             if self.outcome.incompressible || self.outcome.stopped {
@@ -176,10 +223,10 @@ impl<'a> Pass<'a> {
         locked.next_stored(from..self.size)
     }
 
-    /// Notes what is stored in a range and splits it into units.
+    /// Notes the stored extents in a range and splits it into units.
     fn plan(&self, range: Range<u64>) -> Result<Plan, Error> {
         let Range { start, end } = range;
-        let mut arrays = self.arrays.between(start, end);
+        let mut arrays = self.arrays.between(start..end);
         let end = arrays.last().map_or(end, |array| end.max(array.span().end));
         let noted = {
             let mut locked = self.file.lock(&self.settler.volume);
@@ -204,7 +251,7 @@ impl<'a> Pass<'a> {
             noted,
             mut units,
         } = self.plan(start..end)?;
-        // With a codec that the caller insists on it may take more than before, up to all of it.
+        // With a codec that the caller insists on it may take more than before, up to its raw size.
         let bytes = if options.force {
             |extent: &Extent| extent.len
         } else {
@@ -223,7 +270,7 @@ impl<'a> Pass<'a> {
         if !options.rewrite {
             units.retain(|unit| !encode::is_done(unit, &noted, &volume.frames, self.file.ino));
         }
-        // A file that was settled before is worth being settled again.
+        // A file that was settled before is worth settling again.
         self.judged |= units.len() < all;
         if units.is_empty() {
             return Ok(end);
@@ -244,7 +291,7 @@ impl<'a> Pass<'a> {
         Ok(end)
     }
 
-    /// Encodes all that there is, and appends it if it has become smaller.
+    /// Encodes the whole file, and appends it if it has shrunk.
     fn write_if_worth_it(
         &mut self,
         noted: &ExtentMap,
@@ -280,8 +327,8 @@ impl<'a> Pass<'a> {
         units.iter().zip(drafts).map(append).collect()
     }
 
-    /// Encodes some of a file to see what would be gained: here and there, for the first variable
-    /// may be like no other.
+    /// Encodes samples of a file to estimate the gain: from all over it, because the first variable
+    /// may be unlike the others.
     fn is_worth_it(&mut self) -> Result<bool, Error> {
         let frames = &self.settler.volume.frames;
         let around = 2 * self.limit.max(self.sizes.linear);
@@ -305,7 +352,7 @@ impl<'a> Pass<'a> {
                 return Ok(true);
             }
             let Range { start, end } = unit.span();
-            for extent in plan.noted.range(start, end) {
+            for extent in plan.noted.range(start..end) {
                 noted.insert(extent);
             }
             let tried = match unit {
@@ -316,7 +363,8 @@ impl<'a> Pass<'a> {
                 raw += tried;
             }
         }
-        // By one worker and in order, as it would be done: it learns from one for the next.
+        // By one worker and in order, as in settling: the encoder learns from one unit for the
+        // next.
         let effort = self.options.effort;
         let mut encoder = StoredUnitEncoder::new(frames, self.file, &noted, effort, self.tools);
         let (mut before, mut after) = (0, 0);
@@ -327,7 +375,7 @@ impl<'a> Pass<'a> {
         Ok(after * 100 < before * WORTH_PERCENT)
     }
 
-    /// Points spread over what is stored of the file.
+    /// Points spread over the stored bytes of the file.
     fn sample_points(&self) -> Result<Vec<u64>, Error> {
         let mut points = SamplePoints::new();
         let mut next = Some(0);
@@ -343,7 +391,7 @@ impl<'a> Pass<'a> {
         Ok(points.into_offsets())
     }
 
-    /// Encodes and appends units with several workers; fewer are returned when told to stop.
+    /// Encodes and appends units with several workers; returns fewer when told to stop.
     fn write_units(
         &mut self,
         noted: &ExtentMap,
@@ -375,7 +423,8 @@ impl<'a> Pass<'a> {
                     .collect();
                 let mut all = Vec::new();
                 for thread in threads {
-                    all.extend(thread.join().map_err(|_| Error::Poisoned)??);
+                    // A panic ends this file only, as it does with one worker.
+                    all.extend(thread.join().unwrap_or_else(|panic| resume_unwind(panic))?);
                 }
                 Ok::<_, Error>(all)
             })?
@@ -384,13 +433,18 @@ impl<'a> Pass<'a> {
         Ok(written)
     }
 
-    /// Makes a window durable and the file use it.
+    /// Makes a window durable and points the file at it.
     fn switch(&mut self, window: &Window) -> Result<(), Error> {
         let volume = &*self.settler.volume;
-        let round = batch::sync(volume, [window]);
+        let round = sync(volume, [window]);
+        let before = self.outcome;
         let mut locked = self.file.lock(volume);
-        let extents = window.unchanged(&mut locked, &round, &mut self.outcome)?;
-        locked.replace(&extents, None)?;
+        locked.replace_where(&[], |locked| {
+            self.outcome = before;
+            let extents = window.unchanged(locked, &round, &mut self.outcome)?;
+            let phase = None;
+            Ok(Replacement { extents, phase })
+        })?;
         reach(Stage::SettleSwitched);
         Ok(())
     }
@@ -399,7 +453,7 @@ impl<'a> Pass<'a> {
 /// Whether all of a range is stored.
 fn is_covered(noted: &ExtentMap, range: Range<u64>) -> bool {
     let mut at = range.start;
-    for extent in noted.range(range.start, range.end) {
+    for extent in noted.range(range.clone()) {
         if extent.offset != at {
             return false;
         }
@@ -408,10 +462,10 @@ fn is_covered(noted: &ExtentMap, range: Range<u64>) -> bool {
     at == range.end
 }
 
-/// Stored bytes of a unit as they are now.
+/// Stored bytes of a unit at present.
 fn stored_in(noted: &ExtentMap, unit: &Unit) -> u64 {
     unit.ranges()
-        .flat_map(|range| noted.range(range.start, range.end))
+        .flat_map(|range| noted.range(range))
         .map(|extent| extent.stored())
         .sum()
 }

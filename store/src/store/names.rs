@@ -1,39 +1,39 @@
-//! Names, links and extended attributes: what a file system asks of the index.
+//! Names, links and extended attributes: the operations of a file system on the index.
 //!
-//! The index stays behind the store. What concerns the contents of files as well, such as sizes
-//! and times, is answered by [`Store::stat`] and [`Store::set_attr`].
+//! The index stays behind the store. [`Store::stat`] and [`Store::set_attr`] handle attributes that
+//! depend on the contents of files, such as sizes and times.
 
 use std::sync::Arc;
 
 use shale_index::schema::{Inode, Rollup};
-use shale_index::{DirEntry, NewNode, Removed, RenameMode, Renamed, Xattr, XattrMode};
+use shale_index::{DirEntry, Ino, NewNode, Removed, RenameMode, Renamed, Xattr, XattrMode};
 
 use super::Store;
 use crate::Error;
-use crate::file::File;
+use crate::file::{CurrentInode, File};
 
 impl Store {
-    /// Creates an inode of any type with its first name, from what the caller makes of the
-    /// directory's inode.
+    /// Creates an inode of any type with its first name; the caller derives it from the inode of
+    /// the directory.
     ///
     /// # Errors
     /// As mknod(2), or when the index fails.
     pub fn create(
         &self,
-        parent: u64,
+        parent: Ino,
         name: &[u8],
         node: impl Fn(&Inode) -> NewNode,
     ) -> Result<Inode, Error> {
         Ok(self.namespace().create_with(parent, name, node)?)
     }
 
-    /// Creates a regular file and takes it to work on, as [`Store::file`] does.
+    /// Creates a regular file and opens it, as [`Store::file`] does.
     ///
     /// # Errors
     /// As mknod(2), or when the index fails.
     pub fn create_file(
         &self,
-        parent: u64,
+        parent: Ino,
         name: &[u8],
         node: impl Fn(&Inode) -> NewNode,
     ) -> Result<(Inode, Arc<File>), Error> {
@@ -44,7 +44,7 @@ impl Store {
     ///
     /// # Errors
     /// As link(2), or when the index fails.
-    pub fn link(&self, ino: u64, parent: u64, name: &[u8]) -> Result<Inode, Error> {
+    pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<Inode, Error> {
         Ok(self.namespace().link(ino, parent, name)?)
     }
 
@@ -52,7 +52,7 @@ impl Store {
     ///
     /// # Errors
     /// As unlink(2), or when the index fails.
-    pub fn unlink(&self, parent: u64, name: &[u8]) -> Result<Removed, Error> {
+    pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<Removed, Error> {
         Ok(self.namespace().unlink(parent, name)?)
     }
 
@@ -60,7 +60,7 @@ impl Store {
     ///
     /// # Errors
     /// As rmdir(2), or when the index fails.
-    pub fn rmdir(&self, parent: u64, name: &[u8]) -> Result<Removed, Error> {
+    pub fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<Removed, Error> {
         Ok(self.namespace().rmdir(parent, name)?)
     }
 
@@ -70,9 +70,9 @@ impl Store {
     /// As renameat2(2), or when the index fails.
     pub fn rename(
         &self,
-        parent: u64,
+        parent: Ino,
         name: &[u8],
-        new_parent: u64,
+        new_parent: Ino,
         new_name: &[u8],
         mode: RenameMode,
     ) -> Result<Renamed, Error> {
@@ -84,15 +84,24 @@ impl Store {
     ///
     /// # Errors
     /// When the index fails.
-    pub fn readdir(&self, dir: u64, cookie: u64, limit: usize) -> Result<Vec<DirEntry>, Error> {
+    pub fn readdir(&self, dir: Ino, cookie: u64, limit: usize) -> Result<Vec<DirEntry>, Error> {
         Ok(self.namespace().readdir(dir, cookie, limit)?)
+    }
+
+    /// The inodes of listed entries, with what has been written to them; `None` for those that are
+    /// gone.
+    ///
+    /// # Errors
+    /// When the index fails.
+    pub fn stat_listed(&self, entries: &[DirEntry]) -> Result<Vec<Option<CurrentInode>>, Error> {
+        self.files.stat_listed(entries)
     }
 
     /// The value of an extended attribute; `None` when it is not there.
     ///
     /// # Errors
     /// When the index fails.
-    pub fn xattr(&self, ino: u64, name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+    pub fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         Ok(self.namespace().xattr(ino, name)?)
     }
 
@@ -100,7 +109,7 @@ impl Store {
     ///
     /// # Errors
     /// When the index fails.
-    pub fn xattrs_with(&self, ino: u64, prefix: &[u8]) -> Result<Vec<Xattr>, Error> {
+    pub fn xattrs_with(&self, ino: Ino, prefix: &[u8]) -> Result<Vec<Xattr>, Error> {
         Ok(self.namespace().xattrs_with(ino, prefix)?)
     }
 
@@ -108,7 +117,7 @@ impl Store {
     ///
     /// # Errors
     /// [`shale_index::Error::NotFound`], or when the index fails.
-    pub fn xattr_names(&self, ino: u64) -> Result<Vec<Vec<u8>>, Error> {
+    pub fn xattr_names(&self, ino: Ino) -> Result<Vec<Vec<u8>>, Error> {
         Ok(self.namespace().xattr_names(ino)?)
     }
 
@@ -118,7 +127,7 @@ impl Store {
     /// As setxattr(2), or when the index fails.
     pub fn set_xattr(
         &self,
-        ino: u64,
+        ino: Ino,
         name: &[u8],
         value: &[u8],
         mode: XattrMode,
@@ -130,13 +139,13 @@ impl Store {
     ///
     /// # Errors
     /// [`shale_index::Error::NoData`] when it is not there, or when the index fails.
-    pub fn remove_xattr(&self, ino: u64, name: &[u8]) -> Result<(), Error> {
+    pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<(), Error> {
         Ok(self.namespace().remove_xattr(ino, name)?)
     }
 
     /// Where an inode is, from the root of the file system, for messages.
     #[must_use]
-    pub fn path_of(&self, ino: u64) -> String {
+    pub fn path_of(&self, ino: Ino) -> String {
         self.namespace().path(ino)
     }
 
@@ -144,7 +153,7 @@ impl Store {
     ///
     /// # Errors
     /// When the index fails.
-    pub fn rollup(&self, dir: u64) -> Result<Rollup, Error> {
+    pub fn rollup(&self, dir: Ino) -> Result<Rollup, Error> {
         Ok(self.namespace().rollup(dir)?)
     }
 
@@ -152,7 +161,7 @@ impl Store {
     ///
     /// # Errors
     /// When the index fails.
-    pub fn stored_files(&self, from: u64, limit: usize) -> Result<Vec<u64>, Error> {
+    pub fn stored_files(&self, from: Ino, limit: usize) -> Result<Vec<Ino>, Error> {
         Ok(self.namespace().stored_files(from, limit)?)
     }
 
@@ -160,7 +169,7 @@ impl Store {
     ///
     /// # Errors
     /// When the index fails.
-    pub fn incompressible_files(&self, from: u64, limit: usize) -> Result<Vec<u64>, Error> {
+    pub fn incompressible_files(&self, from: Ino, limit: usize) -> Result<Vec<Ino>, Error> {
         Ok(self.namespace().incompressible_files(from, limit)?)
     }
 }

@@ -1,11 +1,11 @@
-//! The methods of a store: each hands over to the room that does the work.
+//! The methods of a store: each delegates to the room that does the work.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use shale_codec::FrameSummary;
-use shale_index::AttrChange;
 use shale_index::extent::Extent;
+use shale_index::{AttrChange, Ino};
 
 use super::Store;
 use crate::Error;
@@ -25,8 +25,20 @@ impl Store {
     ///
     /// # Errors
     /// `ENOENT`, or when the index fails.
-    pub fn file(&self, ino: u64) -> Result<Arc<File>, Error> {
-        self.files.get(ino)
+    pub fn file(&self, ino: Ino) -> Result<Arc<File>, Error> {
+        let file = self.files.get(ino)?;
+        if self.volume.namespace.is_shared() {
+            // An opener sees what other sessions had synced by then, also in a file that is open.
+            file.lock(&self.volume).refresh()?;
+        }
+        Ok(file)
+    }
+
+    /// Notes that a file may have capabilities that a write takes away.
+    pub fn note_privileged(&self, ino: Ino) {
+        if let Some(file) = self.files.in_use(ino) {
+            file.note_unprivileged(false);
+        }
     }
 
     /// Gives a file back after use.
@@ -34,19 +46,19 @@ impl Store {
         self.files.retire(file);
     }
 
-    /// An inode with what has been written to it, committed or not.
+    /// An inode with everything written to it, committed or not.
     ///
     /// # Errors
     /// `ENOENT`, or when the index fails.
-    pub fn stat(&self, ino: u64) -> Result<CurrentInode, Error> {
+    pub fn stat(&self, ino: Ino) -> Result<CurrentInode, Error> {
         self.files.stat(ino)
     }
 
-    /// What a name in a directory stands for.
+    /// The inode behind a name in a directory.
     ///
     /// # Errors
     /// `ENOENT`, `ENAMETOOLONG`, or when the index fails.
-    pub fn look_up(&self, parent: u64, name: &[u8]) -> Result<CurrentInode, Error> {
+    pub fn look_up(&self, parent: Ino, name: &[u8]) -> Result<CurrentInode, Error> {
         self.files
             .stat_found(|| Ok(self.volume.namespace.lookup(parent, name)?))
     }
@@ -55,40 +67,40 @@ impl Store {
     ///
     /// # Errors
     /// `ENOENT`, or when the index fails.
-    pub fn set_attr(&self, ino: u64, change: &AttrChange) -> Result<CurrentInode, Error> {
+    pub fn set_attr(&self, ino: Ino, change: &AttrChange) -> Result<CurrentInode, Error> {
         self.files.set_attr(ino, change)
     }
 
     /// Ranges of a file that were accepted and could not be stored ([`File::lost`]).
     #[must_use]
-    pub fn lost(&self, ino: u64) -> Vec<Range<u64>> {
+    pub fn lost(&self, ino: Ino) -> Vec<Range<u64>> {
         self.files.lost(ino)
     }
 
     /// Whether a file has data that is not committed yet.
     #[must_use]
-    pub fn is_dirty(&self, ino: u64) -> bool {
+    pub fn is_dirty(&self, ino: Ino) -> bool {
         self.files.is_dirty(ino)
     }
 
     /// Notes that no program uses an orphan any more: it is freed soon.
-    pub fn release_orphan(&self, ino: u64) {
+    pub fn release_orphan(&self, ino: Ino) {
         self.files.release_orphan(ino);
     }
 
-    /// What a file takes, with all that has been written to it.
+    /// The space of a file, including unwritten data.
     ///
     /// # Errors
     /// `ENOENT`, or when the index fails.
-    pub fn usage(&self, ino: u64) -> Result<Usage, Error> {
+    pub fn usage(&self, ino: Ino) -> Result<Usage, Error> {
         self.files.usage(ino)
     }
 
-    /// What everything below a directory takes.
+    /// The space of everything below a directory.
     ///
     /// # Errors
     /// When the index fails.
-    pub fn usage_below(&self, dir: u64) -> Result<Usage, Error> {
+    pub fn usage_below(&self, dir: Ino) -> Result<Usage, Error> {
         self.files.usage_below(dir)
     }
 
@@ -101,8 +113,8 @@ impl Store {
 
 /// Reading.
 impl Store {
-    /// Reads up to `len` bytes at an offset, which become the contents of `out`; fewer only at
-    /// the end of the file. After an error `out` holds anything.
+    /// Reads up to `len` bytes at an offset, which become the contents of `out`; fewer only at the
+    /// end of the file. After an error the contents of `out` are arbitrary.
     ///
     /// # Errors
     /// `EIO` when stored bytes are damaged, or when the device fails.
@@ -124,25 +136,25 @@ impl Store {
         self.reader.seek(file, offset, what)
     }
 
-    /// Remembers what an error says of damage, if it does.
+    /// Remembers the damage that an error reports, if any.
     pub fn note_damage(&self, error: &Error) {
         self.files.damage.note_error(error);
     }
 
     /// Remembers that a file could not be read, whether its pack is damaged, lost or out of reach.
-    pub fn note_unreadable(&self, ino: u64, offset: u64, error: &Error) {
+    pub fn note_unreadable(&self, ino: Ino, offset: u64, error: &Error) {
         self.files.damage.note_unreadable(ino, offset, error);
     }
 
-    /// Number of files in which something could not be read since the store was opened. Whether
-    /// that is still so is not checked.
+    /// Number of files with data that could not be read since the store was opened. Whether that is
+    /// still so is not checked.
     #[must_use]
     pub fn damaged_files(&self) -> u64 {
         self.files.damage.len()
     }
 
-    /// These files with the places, each tried again: what was deleted, written over or only out
-    /// of reach for a time is forgotten.
+    /// These files with the places, each tried again: places that were deleted, overwritten or only
+    /// temporarily unreadable are forgotten.
     #[must_use]
     pub fn damage(&self) -> Vec<Damage> {
         self.files
@@ -150,7 +162,7 @@ impl Store {
             .recheck(|damage| self.is_unreadable(damage))
     }
 
-    /// Tries the whole chunk: a part of it may have been written over.
+    /// Tries the whole chunk: a part of it may have been overwritten.
     fn is_unreadable(&self, damage: &Damage) -> bool {
         if self
             .stat(damage.ino)
@@ -178,7 +190,7 @@ impl Store {
         self.writer.write(file, offset, data, Times::Touch)
     }
 
-    /// Writes what goes past a cache above, which tells the times of it by itself all the same.
+    /// Writes data that bypasses a cache above, which still reports the times itself.
     ///
     /// # Errors
     /// As [`Store::write`].
@@ -186,9 +198,9 @@ impl Store {
         self.writer.write(file, offset, data, Times::Keep)
     }
 
-    /// Writes what a cache above has accepted before; the times are those that it tells of
-    /// itself, unless `touch`. What is refused here is lost: the program that wrote it has been
-    /// told that it is written.
+    /// Writes data that a cache above has accepted before; the cache reports the times itself,
+    /// unless `touch`. Data that is refused here is lost: `write` has already succeeded for the
+    /// program.
     ///
     /// # Errors
     /// `EFBIG`, or why nothing can be stored. The range then counts as lost
@@ -212,12 +224,12 @@ impl Store {
         self.writer.truncate(file, size)
     }
 
-    /// Makes a range read as zeros and frees what it occupied; the size stays.
+    /// Makes a range read as zeros and frees its space; the size stays.
     ///
     /// # Errors
     /// When the index fails.
-    pub fn punch(&self, file: &Arc<File>, start: u64, len: u64) -> Result<(), Error> {
-        self.writer.punch(file, start, len)
+    pub fn punch(&self, file: &Arc<File>, range: Range<u64>) -> Result<(), Error> {
+        self.writer.punch(file, range)
     }
 
     /// Returns when everything written to a file before the call is durable, with its size, its
@@ -249,25 +261,24 @@ impl Store {
 /// Room on the device.
 impl Store {
     /// Sets how many bytes a cache above may have accepted that it has not sent yet. From now on
-    /// as much of the device is held for them.
+    /// that much of the device is held for them.
     pub fn set_cached_above(&self, bytes: u64) {
         self.writer.admission.set_cached_above(bytes);
     }
 
-    /// Has `changed` called whenever room on the device becomes short or is there again. It must
-    /// not wait.
+    /// Calls `changed` whenever room on the device becomes short or ceases to be. It must not wait.
     pub fn on_shortage(&self, changed: Box<dyn Fn() + Send + Sync>) {
         self.volume.space.listen(changed);
     }
 
-    /// Number of the present shortage of room.
+    /// Number of the current shortage of room.
     #[must_use]
     pub fn shortage(&self) -> u64 {
         self.volume.space.shortage()
     }
 
-    /// Notes that all writers know that they have to ask ([`Store::covers_cached`]) in this
-    /// shortage, and that what a cache above had accepted before has been written back.
+    /// Notes that all writers know that they must ask ([`Store::covers_cached`]) in this shortage,
+    /// and that everything a cache above had accepted before has been written back.
     pub fn set_writers_told(&self, shortage: u64) {
         self.volume.space.set_told(shortage);
     }
@@ -279,14 +290,14 @@ impl Store {
         self.writer.admission.is_short_of_room()
     }
 
-    /// A writer asks before a cache above accepts its write to a file. Whether that, and all that
-    /// the cache may hold, is covered, without waiting.
+    /// A writer asks before a cache above accepts its write to a file. Returns, without waiting,
+    /// whether the write and all that the cache may hold are covered.
     #[must_use]
     pub fn covers_cached(&self, file: &File, asked: Asked) -> bool {
         self.writer.admission.covers_cached(file, asked)
     }
 
-    /// Returns when what was asked for can be stored.
+    /// Returns when the requested write can be stored.
     ///
     /// # Errors
     /// `ENOSPC`, `EDQUOT`, or why nothing can be stored.
@@ -294,13 +305,13 @@ impl Store {
         self.writer.admission.admit_cached(file, asked)
     }
 
-    /// Notes that no program writes to a file any more: what was asked for has been written, or
+    /// Notes that no program writes to a file any more: the promised data has been written, or
     /// never will be.
-    pub fn forget_asked(&self, ino: u64) {
+    pub fn forget_asked(&self, ino: Ino) {
         self.writer.admission.forget_asked(ino);
     }
 
-    /// Whether a small write that was not asked for would still be covered.
+    /// Whether a small write without a promise would still be covered.
     #[must_use]
     pub fn covers_a_few(&self) -> bool {
         self.writer.admission.covers_a_few()
@@ -317,7 +328,7 @@ impl Store {
 
 /// Settling.
 impl Store {
-    /// Settles a file. `regions` tell what is known of it; wrong ones only cost density.
+    /// Settles a file. `regions` describe it; wrong ones only cost density.
     ///
     /// # Errors
     /// When the file cannot be read or the device fails. The file is as it was, or partly settled.
@@ -337,8 +348,7 @@ impl Store {
         self.settler.batch()
     }
 
-    /// Gives a file chunks of another size, from now on. `false` when some of it is on its way to
-    /// the store at the moment.
+    /// Changes the chunk size of a file. `false` when some of its data is not stored yet.
     ///
     /// # Errors
     /// When the index fails.
@@ -346,7 +356,7 @@ impl Store {
         self.settler.set_chunk(file, shift)
     }
 
-    /// Puts a file that was not worth settling among those to be settled again.
+    /// Puts a file that was not worth settling back into the list of files to settle.
     ///
     /// # Errors
     /// When the index fails.
@@ -357,18 +367,18 @@ impl Store {
 
 /// Garbage collection.
 impl Store {
-    /// Requests a gc pass that rewrites all packs less than `percent` alive.
+    /// Requests a gc pass that rewrites all packs less than `percent` live.
     pub fn request_gc(&self, percent: u64) {
         self.gc.ask(percent);
     }
 
-    /// What gc does, or how its last pass ended.
+    /// The state of gc, or how its last pass ended.
     #[must_use]
     pub fn gc_state(&self) -> GcState {
         self.gc.state()
     }
 
-    /// Stored bytes that nothing needs any more, in packs that do not grow.
+    /// Stored bytes that nothing needs any more, in packs that no longer grow.
     #[must_use]
     pub fn garbage(&self) -> u64 {
         let packs = &self.volume.frames.packs;
@@ -390,11 +400,11 @@ impl Store {
         }
     }
 
-    /// Which transforms and coders the frames of a file use, by a look at some of them.
+    /// The transforms and coders of a file's frames, from a sample of them.
     ///
     /// # Errors
     /// When the map or a frame of the file cannot be read.
-    pub fn codecs(&self, ino: u64) -> Result<String, Error> {
+    pub fn codecs(&self, ino: Ino) -> Result<String, Error> {
         self.inspector().codecs(ino)
     }
 
@@ -418,51 +428,50 @@ impl Store {
     /// When the directory of the array cannot be read.
     pub fn fields(
         &self,
-        ino: u64,
+        ino: Ino,
         extent: &Extent,
     ) -> Result<Option<(u64, Vec<FieldShare>)>, Error> {
         self.inspector().fields(ino, extent)
     }
 
-    /// How the frame is made that holds byte `offset` of a file, which must be in `extent`.
+    /// The recipe of the frame that holds byte `offset` of a file, which must be in `extent`.
     ///
     /// # Errors
     /// When the frame cannot be read.
     pub fn summary_at(
         &self,
-        ino: u64,
+        ino: Ino,
         extent: &Extent,
         offset: u64,
     ) -> Result<FrameSummary, Error> {
         self.inspector().summary_at(ino, extent, offset)
     }
 
-    /// What has become of the directory of the store.
+    /// The state of the directory of the store.
     #[must_use]
     pub fn presence(&self) -> Presence {
         self.volume.presence.look(&*self.volume.backing)
     }
 
-    /// What it has done since it was opened.
+    /// Its counters since it was opened.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.volume.stats
     }
 
-    /// What it is doing now.
+    /// Its present state.
     #[must_use]
     pub fn gauges(&self) -> Gauges {
         let volume = &*self.volume;
         let kv = volume.namespace.kv();
-        let (cache_used, cache_limit) = volume.frames.cache.fill();
         // One lock at a time: in one expression the first would be held until its end.
         let dirty_files = self.files.dirty_len();
         let files = self.files.len();
         Gauges {
             buffer_used: volume.limiter.used(),
             buffer_limit: volume.limiter.limit(),
-            cache_used,
-            cache_limit,
+            cache_used: volume.frames.cache.used(),
+            cache_limit: volume.frames.cache.limit(),
             encode_queue: self.writer.queue.waiting(),
             decode_queue: self.reader.waiting(),
             dirty_files,

@@ -1,4 +1,4 @@
-//! What tests under a scheduler need of the inside of a store. Only with the feature `shuttle`.
+//! Access to the inside of a store for tests under a scheduler. Only with the feature `shuttle`.
 
 mod parts;
 
@@ -11,15 +11,23 @@ use std::sync::Arc;
 
 use shale_backing::Backing;
 use shale_index::extent::PackId;
-use shale_index::{Kv, Namespace};
+use shale_index::{Ino, Kv, Namespace};
 
-use crate::disk::Superblock;
+use crate::disk::{Format, Superblock};
+use crate::frame::FrameEncoder;
+use crate::fsck::fsck_index;
 use crate::map::FileMap;
 use crate::settle::Sizes;
 use crate::{Error, File, Region, SettleOptions, Settled, Store, StoreOptions};
 
-/// Opens a store over any engine. An engine that holds a lock of its own while it calls others, or
-/// that has threads, would stop the scheduler.
+const SUPERBLOCK: Superblock = Superblock {
+    id: [7; 16],
+    created: 0,
+    format: Format::Current,
+};
+
+/// Opens a store over any engine. An engine that holds its own lock while it calls others, or that
+/// has threads, would stop the scheduler.
 ///
 /// # Errors
 /// What the device says.
@@ -28,14 +36,10 @@ pub fn open(
     kv: Arc<dyn Kv>,
     options: &StoreOptions,
 ) -> Result<Store, Error> {
-    let superblock = Superblock {
-        id: [7; 16],
-        created: 0,
-    };
-    Store::with_engine(backing, kv, superblock, options, None)
+    Store::with_engine(backing, kv, SUPERBLOCK, options, None)
 }
 
-/// As [`Store::settle`], but with tiles and frames so small that a few chunks have several.
+/// Like [`Store::settle`], but with tiles and frames so small that a few chunks have several.
 ///
 /// # Errors
 /// As [`Store::settle`].
@@ -72,28 +76,51 @@ pub fn assert_at_rest(store: &Store) {
     }
 }
 
-/// Asserts that packs count as live what the files of an index occupy in them.
+/// Asserts that files of an index that several sessions share are sound, and that packs count
+/// their bytes once everything is folded and drained.
+///
+/// # Panics
+/// Something is wrong.
+pub fn assert_shared(store: &Store, inodes: &[Ino]) {
+    let volume = &store.volume;
+    for &ino in inodes {
+        let file = store.files.open(ino).expect("it is there");
+        let mut encoder = FrameEncoder::new();
+        let folded = file.lock(volume).fold(&mut encoder, &[]);
+        folded.expect("no other session folds it");
+    }
+    let namespace = &volume.namespace;
+    namespace.drain_freed().expect("the index works");
+    namespace.pass_totals_on().expect("the index works");
+    let report = fsck_index(&volume.backing, &SUPERBLOCK, &**namespace.kv());
+    assert_eq!(report.expect("it can be read").problems, []);
+}
+
+/// Asserts that the live bytes of packs are those that the files of an index occupy in them.
 ///
 /// # Panics
 /// The counts differ.
-pub fn assert_usage(store: &Store, kv: &Arc<dyn Kv>, inodes: &[u64]) {
-    let namespace = Namespace::read_only(Arc::clone(kv));
+pub fn assert_usage(store: &Store, kv: &Arc<dyn Kv>, inodes: &[Ino]) {
+    let namespace = Namespace::read_only(Arc::clone(kv), false);
     let frames = &store.volume.frames;
     let mut used: BTreeMap<PackId, u64> = BTreeMap::new();
     for &ino in inodes {
-        let inode = namespace.inode(ino).expect("it is there");
-        let records = namespace.commit_records(ino).expect("they can be read");
-        let mut map = FileMap::load(frames, &inode, records).expect("it can be read");
+        let contents = namespace.contents(ino).expect("it is there");
+        let mut map = FileMap::load(frames, &contents).expect("it can be read");
         for (pack, bytes) in map.usage(frames).expect("it can be read") {
             *used.entry(pack).or_default() += bytes as u64;
         }
     }
     used.retain(|_, bytes| *bytes > 0);
-    let alive = |counts: &mut dyn Iterator<Item = (PackId, u64)>| -> BTreeMap<PackId, u64> {
-        counts.filter(|(_, bytes)| *bytes > 0).collect()
-    };
-    let counted = namespace.packs().expect("they can be read");
-    assert_eq!(alive(&mut counted.into_iter()), used, "as the index counts");
-    let live = frames.packs.live();
-    assert_eq!(alive(&mut live.into_iter()), used, "as the store counts");
+    let mut counted: BTreeMap<PackId, u64> = namespace
+        .packs()
+        .expect("they can be read")
+        .into_iter()
+        .map(|live| (live.pack, live.bytes))
+        .collect();
+    counted.retain(|_, bytes| *bytes > 0);
+    assert_eq!(counted, used, "as the index counts");
+    let mut live = frames.packs.live();
+    live.retain(|_, bytes| *bytes > 0);
+    assert_eq!(live, used, "as the store counts");
 }

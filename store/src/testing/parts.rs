@@ -1,4 +1,4 @@
-//! The parts on whose locks everything waits, each by itself.
+//! The parts with the locks that threads wait on, each separately.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ impl WriteLimiter {
         self.0.stall(Arc::new(Error::NoSpace));
     }
 
-    /// Ends that.
+    /// Ends the stall.
     pub fn resume(&self) {
         self.0.resume();
     }
@@ -61,12 +61,12 @@ pub struct CommitReason {
 }
 
 impl CommitControl {
-    /// There is something to commit.
+    /// There is data to commit.
     pub fn kick(&self) {
         self.0.kick();
     }
 
-    /// There is something to do for which everything must be durable first.
+    /// There is work that requires everything to be durable first.
     pub fn kick_durable(&self) {
         self.0.kick_durable();
     }
@@ -102,7 +102,7 @@ impl CommitControl {
         self.0.end();
     }
 
-    /// The committer runs no other cycle.
+    /// The committer runs no further cycle.
     pub fn stopped(&self) {
         self.0.stopped();
     }
@@ -171,7 +171,7 @@ impl FrameCache {
         self.0.forget(frame);
     }
 
-    /// A buffer of a frame that has left.
+    /// A buffer of an evicted frame.
     #[must_use]
     pub fn memory(&self, len: usize) -> Option<Vec<u8>> {
         self.0.memory(len)
@@ -179,7 +179,7 @@ impl FrameCache {
 
     /// Bytes held, and the limit.
     #[must_use]
-    pub fn fill(&self) -> (u64, u64) {
-        self.0.fill()
+    pub fn used(&self) -> u64 {
+        self.0.used()
     }
 }

@@ -6,14 +6,14 @@ use std::sync::atomic::Ordering;
 
 use shale_backing::faults::{Step, Tear};
 use shale_codec::{Effort, FrameKind, Hint};
-use shale_index::extent::{Extent, Place};
+use shale_index::extent::{Extent, PackBytes, Place};
 
 use super::{CHUNKS, LIMIT, bytes, fold, moved_when_read, on_faults, os_error};
 use crate::Error;
 use crate::frame::{FrameEncoder, FrameSpec};
 
-/// Otherwise later writes would subtract from a pack what was never added, and it would be deleted
-/// with live frames in it.
+/// Otherwise later writes would subtract bytes from a pack that were never added, and it would be
+/// deleted with live frames in it.
 #[test]
 fn an_unreadable_leaf_leaves_nothing_uncommitted_in_the_map() {
     let (mut fixture, disk) = on_faults();
@@ -62,7 +62,8 @@ fn new_bytes_are_stored_over_older_ones_that_are_damaged() {
     let (mut fixture, _disk) = on_faults();
     drop(fixture.written());
     fixture.reopen();
-    let (pack, len) = crate::pack::list(&*fixture.store().volume.backing).unwrap()[0];
+    let PackBytes { pack, bytes: len } =
+        crate::pack::list(&*fixture.store().volume.backing).unwrap()[0];
     let path = fixture.dir.path().join(pack.path());
     let damaged = std::fs::File::options().write(true).open(path).unwrap();
     let header = crate::pack::HEADER_LEN as u64;
@@ -106,7 +107,7 @@ fn a_pack_that_cannot_be_begun_leaves_no_file() {
     let refused = fixture.store().sync(&file).unwrap_err();
     assert_eq!(os_error(&refused), Some(libc::EDQUOT));
     disk.heal();
-    // The committer may be trying once more on its own.
+    // The committer may be retrying on its own.
     while fixture.store().sync(&file).is_err() {}
     let packs = crate::pack::list(&*fixture.store().volume.backing).unwrap();
     assert_eq!(packs.len(), 1);
@@ -142,8 +143,8 @@ fn frames_that_move_while_a_file_is_described_are_found_again() {
     assert!(moved.load(Ordering::SeqCst));
 }
 
-/// The directory of a pack is found from its end: nothing of a frame that did not fit may be left
-/// behind it.
+/// The directory of a pack is found from its end: no part of a frame that did not fit may be left
+/// after it.
 #[test]
 fn half_a_frame_that_found_no_room_does_not_hide_the_directory() {
     let (fixture, disk) = on_faults();
@@ -160,12 +161,12 @@ fn half_a_frame_that_found_no_room_does_not_hide_the_directory() {
     let refused = store.sync(&file).unwrap_err();
     assert_eq!(os_error(&refused), Some(libc::ENOSPC));
     disk.heal();
-    // Something stays alive, or the collector could delete the pack as soon as it is sealed.
+    // Some bytes stay live, or gc could delete the pack as soon as it is sealed.
     store.truncate(&file, 3).unwrap();
     store.sync_all().unwrap();
     store.volume.frames.packs.roll();
     assert!(store.volume.frames.packs.sync().is_empty());
-    let (pack, _) = crate::pack::list(&*store.volume.backing).unwrap()[0];
+    let PackBytes { pack, .. } = crate::pack::list(&*store.volume.backing).unwrap()[0];
     let packed = store.volume.frames.packs.open_pack(pack).unwrap();
     assert!(
         crate::pack::read_directory(&*packed, pack)

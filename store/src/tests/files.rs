@@ -6,13 +6,13 @@ use shale_index::ROOT;
 use super::{Fixture, LIMIT, bytes, on_faults};
 use crate::{CurrentInode, Error};
 
-/// Otherwise settling or gc could move what is being counted as freed.
+/// Otherwise settling or gc could move frames that are being counted as freed.
 fn a_file_that_is_going_cannot_be_worked_on(device: Device) {
     let fixture = Fixture::new(device);
     let file = fixture.written();
     fixture.store().close(file);
     fixture.store().namespace().unlink(ROOT, b"f").unwrap();
-    // The committer has done with it a moment after the sync.
+    // The committer finishes with it a moment after the sync.
     while fixture.store().files.len() > 0 {
         std::thread::yield_now();
     }
@@ -36,7 +36,7 @@ fn a_file_is_forgotten_by_its_last_user(device: Device) {
     assert_eq!(files.len(), 0);
 }
 
-/// The index is asked before, and the file looked for after, its commit.
+/// The index is read before, and the file looked up after, its commit.
 fn what_is_committed_during_a_look_is_seen(device: Device) {
     let fixture = Fixture::new(device);
     let store = fixture.store();

@@ -1,10 +1,11 @@
-//! How contents become frames, and what a damaged one costs.
+//! How contents become frames, and the cost of a damaged one.
 
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use shale_backing::Device;
 use shale_codec::Effort;
+use shale_index::extent::PackBytes;
 
 use super::{Fixture, LIMIT, SIZES, bytes};
 use crate::{ByteOrder, ElementKind, Error, SettleOptions};
@@ -16,7 +17,8 @@ fn a_damaged_frame_is_an_error_and_never_wrong_bytes(device: Device) {
     fixture.store().write(&file, 0, &data).unwrap();
     drop(file);
     fixture.reopen();
-    let (pack, len) = crate::pack::list(&*fixture.store().volume.backing).unwrap()[0];
+    let PackBytes { pack, bytes: len } =
+        crate::pack::list(&*fixture.store().volume.backing).unwrap()[0];
     let path = fixture.dir.path().join(pack.path());
     let pack_file = std::fs::File::options()
         .read(true)
@@ -49,20 +51,19 @@ fn a_damaged_frame_is_an_error_and_never_wrong_bytes(device: Device) {
 struct CutAt(u64);
 
 impl crate::LayoutHints for CutAt {
-    fn spans(&self, start: u64, end: u64) -> Vec<crate::HintSpan> {
-        let cut = self.0.clamp(start, end);
+    fn spans(&self, range: std::ops::Range<u64>) -> Vec<crate::HintSpan> {
+        let cut = self.0.clamp(range.start, range.end);
         let part = |start, end, width| crate::HintSpan {
-            start,
-            end,
+            range: start..end,
             element: Some(crate::Element {
                 width,
                 kind: ElementKind::Float,
                 order: ByteOrder::Big,
             }),
         };
-        [part(start, cut, 4), part(cut, end, 8)]
+        [part(range.start, cut, 4), part(cut, range.end, 8)]
             .into_iter()
-            .filter(|span| span.start < span.end)
+            .filter(|span| !span.range.is_empty())
             .collect()
     }
 }

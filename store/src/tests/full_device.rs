@@ -19,9 +19,9 @@ struct Crowded {
     inner: Arc<dyn Backing>,
     total: u64,
     room: u64,
-    /// What it says when there is no room. A quota does not show in the free space.
+    /// Its error when there is no room. A quota does not show in the free space.
     errno: i32,
-    /// What is held in advance; none where that cannot be done.
+    /// Space held in advance; none if that is impossible.
     held: Option<AtomicU64>,
 }
 
@@ -32,7 +32,7 @@ impl Crowded {
             .held
             .as_ref()
             .map_or(0, |held| held.load(Ordering::SeqCst));
-        Ok(packs.iter().map(|(_, len)| len).sum::<u64>() + held)
+        Ok(packs.iter().map(|pack| pack.bytes).sum::<u64>() + held)
     }
 
     fn full(&self) -> io::Error {
@@ -197,7 +197,7 @@ fn deleting_every_second_file_of_a_full_store_gives_the_space_back() {
         store.namespace().unlink(ROOT, name.as_bytes()).unwrap();
         store.release_orphan(*ino);
     }
-    while !store.namespace().orphans().unwrap().is_empty() {
+    while !store.namespace().orphans().unwrap().0.is_empty() {
         store.sync_all().unwrap();
     }
     assert_eq!(collected(store), GcState::Idle);
@@ -214,8 +214,8 @@ fn deleting_every_second_file_of_a_full_store_gives_the_space_back() {
     }
 }
 
-/// A cache above accepts as much as it was granted, and asks first when room is short. What it
-/// accepted must be stored, also within a quota that the free space does not show.
+/// A cache above accepts the granted amount, and asks first when room is short. Accepted data must
+/// be stored, also within a quota that the free space does not show.
 #[test]
 fn what_a_cache_accepted_within_a_quota_is_stored() {
     const MIB: u64 = 1 << 20;

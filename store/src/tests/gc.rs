@@ -1,4 +1,4 @@
-//! Garbage collection, and what becomes of deleted files.
+//! Garbage collection, and the end of deleted files.
 
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -11,6 +11,7 @@ use shale_backing::failpoint::{Stage, panic_at};
 use shale_backing::faults::Step;
 use shale_codec::{Effort, FrameKind, Hint};
 use shale_index::ROOT;
+use shale_index::extent::PackBytes;
 
 use super::{Fixture, LIMIT, bytes, collected, fold, moved_when_read, on_faults, upkeep};
 use crate::frame::{FrameEncoder, FrameSpec};
@@ -30,7 +31,7 @@ fn a_deleted_file_gives_its_packs_back(device: Device) {
     {
         fixture.store().sync_all().unwrap();
     }
-    assert!(fixture.store().namespace().orphans().unwrap().is_empty());
+    assert!(fixture.store().namespace().orphans().unwrap().0.is_empty());
 }
 
 /// As when everything in it was settled or copied in vain.
@@ -97,7 +98,7 @@ fn what_is_dead_in_a_pack_that_grows_is_given_back_at_rest(device: Device) {
     assert!(
         first
             .iter()
-            .all(|(pack, _)| left.iter().all(|(other, _)| other != pack))
+            .all(|old| left.iter().all(|other| other.pack != old.pack))
     );
     let mut out = Vec::new();
     store.read(&file, 0, contents.len(), &mut out).unwrap();
@@ -131,7 +132,7 @@ fn a_panic_while_collecting_is_reported_and_the_store_lives_on() {
     fixture.check_usage();
 }
 
-/// Otherwise all readable frames in it would be copied again whenever anything dies.
+/// Otherwise all readable frames in it would be copied again whenever bytes die.
 #[test]
 fn a_pack_with_an_unreadable_frame_is_copied_once() {
     let mut fixture = Fixture::new(Device::Posix);
@@ -147,7 +148,7 @@ fn a_pack_with_an_unreadable_frame_is_copied_once() {
     let packs = &store.volume.frames.packs;
     let pack = *packs.live().first_key_value().unwrap().0;
     let file = store.file(other).unwrap();
-    // Of what is at the end, the last one cannot be read.
+    // The last of the frames at the end cannot be read.
     let extents = |file: &Arc<File>| {
         let mut locked = file.lock(&store.volume);
         locked.extents(0..LIMIT as u64).unwrap()
@@ -176,7 +177,7 @@ fn a_pack_with_an_unreadable_frame_is_copied_once() {
     assert!(store.gc.stuck(later).is_empty());
 }
 
-/// Settling or deleting may free the rest of a pack that is being looked at.
+/// Settling or deleting may free the rest of a pack that is being examined.
 #[test]
 fn a_pack_that_dies_while_it_is_collected_is_not_a_failure() {
     let (mut fixture, disk) = on_faults();
@@ -209,7 +210,7 @@ fn a_missing_pack_does_not_keep_others_from_being_collected() {
         .unwrap();
     drop(file);
     let packs = crate::pack::list(&*fixture.store().volume.backing).unwrap();
-    let [(missing, _), (pack, _)] = packs[..] else {
+    let [PackBytes { pack: missing, .. }, PackBytes { pack, .. }] = packs[..] else {
         panic!("a pack for each session: {packs:?}");
     };
     fixture.store.take().unwrap().shut_down().unwrap();
@@ -231,7 +232,7 @@ fn a_missing_pack_does_not_keep_others_from_being_collected() {
 fn a_deleted_file_that_cannot_be_read_keeps_no_other_space() {
     let (mut fixture, disk) = on_faults();
     fold(&mut fixture);
-    let (pack, _) = crate::pack::list(&*fixture.store().volume.backing).unwrap()[0];
+    let PackBytes { pack, .. } = crate::pack::list(&*fixture.store().volume.backing).unwrap()[0];
     let other = fixture.create(b"g");
     for (name, ino) in [(b"f", fixture.ino), (b"g", other)] {
         fixture.store().namespace().unlink(ROOT, name).unwrap();

@@ -1,7 +1,7 @@
-//! Tests of a whole store that look inside it: at packs, extents, pins and open files. That is why
-//! they are modules of the crate.
+//! Tests of a whole store that inspect packs, extents, pins and open files. That is why they are
+//! modules of the crate.
 
-/// Makes a test for each kind of device of functions that take one.
+/// Generates a test for each kind of device from functions that take one.
 macro_rules! on_every_device {
     ($($test:ident),* $(,)?) => {
         on_every_device!(@ posix, Posix, $($test),*);
@@ -28,6 +28,8 @@ mod full_device;
 mod gc;
 mod golden;
 mod model;
+mod shared;
+mod upgrade;
 
 use std::io;
 use std::path::Path;
@@ -38,9 +40,9 @@ use shale_backing::faults::{FaultDisk, Step};
 use shale_backing::{Backing, Device, DeviceOptions, open_device};
 use shale_codec::Effort;
 use shale_index::engine::ReferenceKv;
-use shale_index::extent::PackId;
+use shale_index::extent::{PackBytes, PackId};
 use shale_index::schema::S_IFREG;
-use shale_index::{NewNode, ROOT};
+use shale_index::{Ino, NewNode, ROOT};
 
 use crate::Error;
 use crate::disk::Superblock;
@@ -63,7 +65,7 @@ pub(crate) fn options() -> StoreOptions {
     }
 }
 
-/// A file to be made.
+/// A file to create.
 pub(crate) fn node() -> NewNode {
     NewNode {
         mode: S_IFREG | 0o600,
@@ -84,7 +86,7 @@ struct Fixture {
     backing: Opener,
     kv: Arc<ReferenceKv>,
     store: Option<Store>,
-    ino: u64,
+    ino: Ino,
 }
 
 impl Fixture {
@@ -127,6 +129,7 @@ impl Fixture {
         let superblock = Superblock {
             id: [1; 16],
             created: 0,
+            format: crate::disk::Format::Current,
         };
         let store = Store::with_engine(backing, self.kv.clone(), superblock, &options(), None);
         self.store = Some(store.unwrap());
@@ -140,7 +143,7 @@ impl Fixture {
         self.store().file(self.ino).unwrap()
     }
 
-    /// The file with something durable in it.
+    /// The file with some durable data.
     fn written(&self) -> Arc<File> {
         let file = self.file();
         let contents = bytes(LIMIT, 1, true);
@@ -149,7 +152,7 @@ impl Fixture {
         file
     }
 
-    /// Ends the session in an orderly way and begins another.
+    /// Ends the session cleanly and begins another.
     fn reopen(&mut self) {
         let store = self.store.take().unwrap();
         store.shut_down().unwrap();
@@ -159,18 +162,17 @@ impl Fixture {
 
     fn contents(&self) -> Vec<u8> {
         let file = self.file();
-        // What an earlier read left in the buffer.
+        // Remains of an earlier read in the buffer.
         let mut out = vec![0xa5; 2 * LIMIT];
         self.store().read(&file, 0, 2 * LIMIT, &mut out).unwrap();
         out
     }
 
-    /// Asserts that packs count what the files occupy in them.
+    /// Asserts that packs count the bytes that the files occupy in them.
     fn check_usage(&self) {
-        let inode = self.store().namespace().inode(self.ino).unwrap();
         let volume = &*self.store().volume;
-        let records = volume.namespace.commit_records(self.ino).unwrap();
-        let mut map = crate::map::FileMap::load(&volume.frames, &inode, records).unwrap();
+        let contents = volume.namespace.contents(self.ino).unwrap();
+        let mut map = crate::map::FileMap::load(&volume.frames, &contents).unwrap();
         let expected: std::collections::BTreeMap<PackId, u64> = map
             .usage(&volume.frames)
             .unwrap()
@@ -183,7 +185,8 @@ impl Fixture {
             .packs()
             .unwrap()
             .into_iter()
-            .filter(|(_, bytes)| *bytes > 0)
+            .filter(|live| live.bytes > 0)
+            .map(|live| (live.pack, live.bytes))
             .collect();
         assert_eq!(counted, expected);
         let live: std::collections::BTreeMap<PackId, u64> = volume
@@ -197,7 +200,7 @@ impl Fixture {
     }
 }
 
-/// What the committer does between cycles.
+/// The committer's work between cycles.
 fn upkeep(store: &Store) -> StoreUpkeep {
     StoreUpkeep::new(
         &store.volume,
@@ -273,13 +276,13 @@ fn fold(fixture: &mut Fixture) {
     fixture.reopen();
 }
 
-/// What was written before is in a pack that gc rewrites and deletes on the first read from it.
-/// The reader then finds the pack gone.
+/// The older data is in a pack that gc rewrites and deletes on the first read from it. The reader
+/// then finds the pack gone.
 fn moved_when_read(fixture: &Fixture, disk: &FaultDisk) -> Arc<AtomicBool> {
     let (volume, files) = (&fixture.store().volume, &fixture.store().files);
     let (volume, files) = (Arc::clone(volume), Arc::clone(files));
     let commits = Arc::clone(&fixture.store().writer.commits);
-    let (pack, _) = crate::pack::list(&*volume.backing).unwrap()[0];
+    let PackBytes { pack, .. } = crate::pack::list(&*volume.backing).unwrap()[0];
     let moved = Arc::new(AtomicBool::new(false));
     let done = Arc::clone(&moved);
     disk.rule(move |step, path, _| {
@@ -296,7 +299,7 @@ fn moved_when_read(fixture: &Fixture, disk: &FaultDisk) -> Arc<AtomicBool> {
     moved
 }
 
-/// What the operating system said, where that is the cause of an error.
+/// The error of the operating system, if that is the cause.
 pub(crate) fn os_error(error: &Error) -> Option<i32> {
     match error {
         Error::Io { source, .. } | Error::Index(shale_index::Error::Io { source, .. }) => {

@@ -113,7 +113,8 @@ fn run(device: Device, steps: &[Step]) {
                 model.resize(size, 0);
             }
             Step::Punch { offset, len } => {
-                store.punch(&file, offset as u64, len as u64).unwrap();
+                let range = offset as u64..(offset + len) as u64;
+                store.punch(&file, range).unwrap();
                 let end = model.len().min(offset + len);
                 if offset < end {
                     model[offset..end].fill(0);
@@ -121,7 +122,7 @@ fn run(device: Device, steps: &[Step]) {
             }
             Step::Sync => store.sync(&file).unwrap(),
             Step::Read { offset, len } => {
-                // What an earlier read left in the buffer.
+                // Remains of an earlier read in the buffer.
                 let mut out = vec![0xa5; 2 * LIMIT];
                 store.read(&file, offset as u64, len, &mut out).unwrap();
                 let end = model.len().min(offset + len);
@@ -153,7 +154,7 @@ fn run(device: Device, steps: &[Step]) {
                     }
                     match rewriter.rewrite(pack) {
                         Ok(()) => {}
-                        // The collector's own thread was faster.
+                        // The gc thread was faster.
                         Err(e) => assert!(
                             matches!(e, crate::Error::PackGone { .. }) && packs.is_dead(pack),
                             "{e}"
@@ -178,7 +179,7 @@ fn run(device: Device, steps: &[Step]) {
                     pace: &|_| true,
                 };
                 let regions = regions(offset, record, records);
-                // The collector may move a part of it meanwhile; then it is done again.
+                // gc may move a part of it meanwhile; then the test retries.
                 let settled =
                     (0..8).any(
                         |_| match store.settler.settle(&file, &regions, &options, &SIZES) {

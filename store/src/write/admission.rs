@@ -1,13 +1,16 @@
-//! Admission: whether the device can take what is about to be written.
+//! Admission: whether the device has room for a write.
 //!
-//! As long as there is plenty of room nothing waits. When room is short, what is on its way is
-//! stored first, so that its compressed size decides, then gc is asked for room; only then is a
-//! write refused.
+//! As long as there is plenty of room nothing waits. When room is short, pending data is stored
+//! first, so that its compressed size decides, then gc makes room; only then is a write refused.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use shale_index::Ino;
+
 use super::control::CommitControl;
+use shale_index::Orphan;
+
 use crate::Error;
 use crate::file::{File, FileTable};
 use crate::primitives::Mutex;
@@ -18,33 +21,33 @@ use crate::volume::Volume;
 /// A rewrite of packs that frees less than this is not worth it.
 pub(crate) const FREED_MIN: u64 = 64 << 10;
 
-/// What a file that is written takes beside its bytes: heads of frames, records of the index.
+/// Space that a written file takes in addition to its bytes: frame headers, records of the index.
 const FILE_COST: u64 = 3 << 10;
-/// How often, and after which pauses, the kernel is asked whether it has let go of a deleted file.
+/// How often, and after which pauses, to ask whether the kernel has forgotten a deleted file.
 const FORGETTING: u32 = 10;
 const FORGETTING_STEP: Duration = Duration::from_millis(10);
 
-/// No gc pass has been made for want of room; what earlier sessions have left may be worth one.
+/// No gc pass has run for lack of room; the garbage of earlier sessions may be worth one.
 const NEVER: u64 = u64::MAX;
 
-/// Makes room on the device. Garbage collection implements it, which comes after this room.
+/// Makes room on the device. Implemented by gc, which is above this room.
 pub(crate) trait Reclaim: Send + Sync + std::fmt::Debug {
-    /// Frees what is dead, until `bytes` more are covered or nothing is left to free.
+    /// Frees garbage until `bytes` more are covered or nothing is left to free.
     fn make_room(&self, bytes: u64);
 }
 
 /// A write that a cache above is about to accept.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Asked {
-    /// The thread that writes, one call at a time.
+    /// The writing thread, which makes one call at a time.
     pub thread: u32,
-    /// How much; 0 if that is not known.
+    /// Its length; 0 if unknown.
     pub bytes: u64,
 }
 
 #[derive(Debug)]
 struct Promise {
-    ino: u64,
+    ino: Ino,
     thread: u32,
     left: u64,
 }
@@ -59,11 +62,11 @@ pub(crate) struct Admission {
     turn: Mutex<()>,
     asking: Mutex<()>,
     promises: Promises,
-    /// How much had died in packs when gc ran last for want of room.
+    /// Garbage in packs when gc last ran for lack of room.
     collected: AtomicU64,
 }
 
-/// What a cache above was allowed to accept and has not sent yet.
+/// Promises: bytes that a cache above was allowed to accept and has not sent yet.
 #[derive(Debug, Default)]
 struct Promises(Mutex<Vec<Promise>>);
 
@@ -82,8 +85,8 @@ impl Promises {
         self.0.lock().retain(|promise| !is_over(promise));
     }
 
-    /// Bytes of a file have come.
-    fn arrived(&self, ino: u64, mut bytes: u64) {
+    /// Bytes of a file have arrived.
+    fn arrived(&self, ino: Ino, mut bytes: u64) {
         self.0.lock().retain_mut(|promise| {
             if promise.ino == ino {
                 let came = bytes.min(promise.left);
@@ -102,7 +105,7 @@ impl Promises {
 /// Writes that a cache above accepts before it sends them.
 impl Admission {
     /// Sets how many bytes a cache above may have accepted that it has not sent yet. From now on
-    /// as much of the device is held for them.
+    /// that much of the device is held for them.
     pub(crate) fn set_cached_above(&self, bytes: u64) {
         if self.volume.check_writable().is_ok() {
             self.volume.space.set_above(bytes);
@@ -116,41 +119,41 @@ impl Admission {
         self.volume.is_removed() || self.volume.space.is_short()
     }
 
-    /// A writer asks before a cache above accepts its write to a file. Whether that, and all that
-    /// the cache may hold, is covered, without waiting.
+    /// A writer asks before a cache above accepts its write to a file. Returns, without waiting,
+    /// whether the write and all that the cache may hold are covered.
     pub(crate) fn covers_cached(&self, file: &File, asked: Asked) -> bool {
         file.note_asked();
-        // What the thread had asked for before has been accepted by now, or refused.
+        // The thread's earlier request has been accepted by now, or refused.
         self.promises
             .forget(|promise| promise.thread == asked.thread);
         !self.volume.is_removed() && self.cover_and_promise(file, asked)
     }
 
-    /// Returns when what was asked for can be stored.
+    /// Returns when the requested write can be stored.
     pub(crate) fn admit_cached(&self, file: &File, asked: Asked) -> Result<(), Error> {
         self.volume.check()?;
         self.volume.check_there()?;
         let _turn = self.turn.lock();
         loop {
             self.make_room(asked.bytes)?;
-            // Others ask meanwhile, and may have been faster.
+            // Other writers ask meanwhile, and may have been faster.
             if self.cover_and_promise(file, asked) {
                 return Ok(());
             }
         }
     }
 
-    /// No program writes to a file any more: what was asked for has been written, or never will be.
-    pub(crate) fn forget_asked(&self, ino: u64) {
+    /// No program writes to a file any more: the promised data has been written, or never will be.
+    pub(crate) fn forget_asked(&self, ino: Ino) {
         self.promises.forget(|promise| promise.ino == ino);
     }
 
-    /// Whether a small write that was not asked for would still be covered.
+    /// Whether a small write without a promise would still be covered.
     pub(crate) fn covers_a_few(&self) -> bool {
         !self.volume.is_removed() && self.volume.space.covers_half_above(self.accepted())
     }
 
-    /// Covers what was asked for and counts it as accepted; one after the other, or several would
+    /// Covers a requested write and counts it as accepted; one at a time, or several writers would
     /// be promised the same room.
     fn cover_and_promise(&self, file: &File, asked: Asked) -> bool {
         let _alone = self.asking.lock();
@@ -161,8 +164,8 @@ impl Admission {
         covered
     }
 
-    /// Lets in what a cache above has accepted. Only bytes of files for which no writer has asked
-    /// have to wait for room, as pages of mappings do.
+    /// Admits data that a cache above has accepted. Only bytes of files for which no writer has
+    /// asked have to wait for room, such as pages of mappings.
     pub(super) fn admit_accepted(&self, file: &File, len: u64) -> Result<(), Error> {
         self.promises.arrived(file.ino, len);
         if self.cover(len).is_ok() || file.was_asked_for() || self.volume.space.is_promised(len) {
@@ -236,21 +239,20 @@ impl Admission {
         taken
     }
 
-    /// Bytes that what has been accepted may take if nothing compresses, with what the index needs.
+    /// Bytes that accepted data may take if nothing compresses, including the index.
     fn accepted(&self) -> u64 {
         let files = self.files.dirty_len();
         self.volume.limiter.used() + self.promises.bytes() + files * FILE_COST
     }
 
-    /// Covers what has been accepted and `more` bytes.
+    /// Covers accepted data and `more` bytes.
     pub(crate) fn cover(&self, more: u64) -> Result<(), Error> {
         let volume = &*self.volume;
         volume.space.cover(&*volume.backing, self.accepted() + more)
     }
 
-    /// Waits until `len` more bytes are covered. A writer that had to wait finds room for some
-    /// more, or the last bytes of a device would be given away one small write and one sync at a
-    /// time.
+    /// Waits until `len` more bytes are covered. A writer that had to wait gets some more room, or
+    /// the last bytes of a device would be given away one small write and one sync at a time.
     fn make_room(&self, len: u64) -> Result<(), Error> {
         let mut wanted = len;
         loop {
@@ -266,27 +268,28 @@ impl Admission {
         }
     }
 
-    /// Waits for some of what was accepted to be stored; returns whether it was.
+    /// Waits until some accepted data is stored; returns whether it was.
     fn store_accepted(&self) -> bool {
         let limiter = &self.volume.limiter;
         let used = limiter.used();
         used > 0 && limiter.wait_below(used, || self.commits.press())
     }
 
-    /// Makes way for `bytes` that were accepted and did not fit; returns whether to try again.
+    /// Makes room for `bytes` that were accepted and did not fit; returns whether to retry.
     pub(super) fn give_way(&self, bytes: u64) -> Result<bool, Error> {
         Ok(self.volume.space.release(bytes) || self.collect_for_room(bytes)?)
     }
 
-    /// Waits a moment for orphans that are not in use: the kernel may be about to let go of files
-    /// that were just deleted.
+    /// Waits a moment for orphans that are not in use: the kernel may be about to forget files that
+    /// were just deleted.
     fn await_orphans(&self) -> Result<bool, Error> {
         for _ in 0..FORGETTING {
             if self.files.has_released() {
                 return Ok(true);
             }
-            let idle = |ino: &u64| self.files.in_use(*ino).is_none();
-            if !self.volume.namespace.orphans()?.iter().any(idle) {
+            let (orphans, _) = self.volume.namespace.orphans()?;
+            let idle = |orphan: &Orphan| self.files.in_use(orphan.ino).is_none();
+            if !orphans.iter().any(idle) {
                 return Ok(false);
             }
             thread::sleep(FORGETTING_STEP);
@@ -294,8 +297,8 @@ impl Admission {
         Ok(false)
     }
 
-    /// Frees what has died in packs, until `bytes` more are covered; returns whether anything may
-    /// have been freed.
+    /// Frees garbage in packs until `bytes` more are covered; returns whether anything may have
+    /// been freed.
     fn collect_for_room(&self, bytes: u64) -> Result<bool, Error> {
         let volume = &*self.volume;
         let packs = &volume.frames.packs;
@@ -314,7 +317,7 @@ impl Admission {
         }
         let before = volume.space.usable(&*volume.backing);
         self.gc.make_room(bytes);
-        // Copying makes what was copied die; that is not new.
+        // Copying turns the originals into garbage; that is not new.
         self.collected.store(packs.died(), Ordering::SeqCst);
         Ok(volume.space.usable(&*volume.backing) > before + FREED_MIN)
     }

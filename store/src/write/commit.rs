@@ -1,4 +1,4 @@
-//! The committer: makes frames durable, then tells the index about them.
+//! The committer: makes frames durable, then commits them to the index.
 //!
 //! One thread does this for all files, so that one sync serves all callers that wait for it.
 
@@ -13,7 +13,7 @@ use shale_index::schema::Phase;
 
 use super::Writer;
 use super::control::{CommitControl, Reason};
-use super::encode::{EncodeQueue, Job};
+use super::encode::{EncodeJob, EncodeQueue};
 use crate::Error;
 use crate::catalog::Catalog;
 use crate::file::{File, FileTable, Flushed, LockedFile};
@@ -24,16 +24,15 @@ use crate::volume::Volume;
 /// Age at which unwritten data is written even if its chunk is not full.
 const MAX_AGE: Duration = Duration::from_secs(2);
 
-/// What is done for the whole store between cycles. Garbage collection implements it, which comes
-/// after this room.
+/// Work for the whole store between cycles. Implemented by gc, which is above this room.
 pub(crate) trait Upkeep: Send {
     /// Runs after a cycle that made everything durable.
     fn after_durable_cycle(&mut self) -> Result<(), Error>;
 
-    /// Whether the store has just become idle: once after each time of work.
+    /// Whether the store has just become idle: once after each burst.
     fn has_become_idle(&mut self) -> bool;
 
-    /// Gives memory and space back that a burst of work has left behind.
+    /// Gives back memory and space of a burst of work.
     fn rest(&mut self);
 }
 
@@ -48,14 +47,14 @@ pub(crate) struct Committer {
     encoder: FrameEncoder,
 }
 
-/// What a cycle takes from a file.
+/// The part of a file's data that a cycle takes.
 struct Batch {
     file: Arc<File>,
     flushed: Vec<Flushed>,
     size: Option<u64>,
 }
 
-/// Packs that could not be synced, and why.
+/// Packs whose sync failed, and why.
 struct LostPacks {
     packs: Vec<PackId>,
     cause: Option<Arc<Error>>,
@@ -81,7 +80,7 @@ impl Committer {
             if catch_unwind(cycle).is_err() {
                 self.files.poison("the committer panicked");
                 self.control.end();
-                break;
+                return self.control.panicked();
             }
             self.control.end();
             if self.upkeep.has_become_idle() {
@@ -92,7 +91,7 @@ impl Committer {
         self.control.stopped();
     }
 
-    /// One round: what is old is sent on its way, what is ready is synced and committed.
+    /// One cycle: old data is frozen, ready data is synced and committed.
     fn cycle(&mut self, reason: Reason) {
         let (volume, files) = (Arc::clone(&self.volume), Arc::clone(&self.files));
         if reason.durable {
@@ -110,7 +109,11 @@ impl Committer {
         volume.frames.pool.trim(&volume.limiter);
         let failed = volume.frames.packs.sync();
         for (pack, error) in &failed {
-            tracing::warn!("pack {pack:x} could not be synced, its data is written again: {error}");
+            tracing::warn!(
+                "{}: sync failed: {error}; its data is written to another pack. Check the device \
+                 of the store",
+                pack.path().display()
+            );
         }
         let mut packs = volume.frames.packs.abandoned();
         packs.extend(failed.iter().map(|(pack, _)| *pack));
@@ -128,18 +131,25 @@ impl Committer {
 
     fn make_durable(&mut self) {
         if let Some(Err(e)) = self.catalog.as_ref().map(|catalog| catalog.flush()) {
-            tracing::warn!("the catalog could not be written, retrying in the next cycle: {e}");
+            tracing::warn!(
+                "cannot write the catalog, retrying in the next cycle: {e}; check the device of \
+                 the store"
+            );
         }
         if let Err(e) = self.volume.sync_index() {
-            tracing::warn!("the index could not be synced, retrying in the next cycle: {e}");
+            tracing::warn!(
+                "cannot sync the index, retrying in the next cycle: {e}; check the device of the \
+                 store"
+            );
         } else if let Err(e) = self.upkeep.after_durable_cycle() {
             tracing::warn!(
-                "freeing space of deleted files is postponed, retrying in the next cycle: {e}"
+                "cannot free the space of deleted files, retrying in the next cycle: {e}; run \
+                 `shale doctor` if it keeps failing"
             );
         }
     }
 
-    /// Freezes what has been dirty for too long, or everything when memory is short.
+    /// Freezes data that has been dirty for too long, or everything when memory is short.
     fn push(&self, file: &Arc<File>, pressed: bool) {
         let mut locked = file.lock(&self.volume);
         let aged = locked
@@ -152,7 +162,7 @@ impl Committer {
         }
     }
 
-    /// Takes what is ready to be committed.
+    /// Takes the data that is ready to be committed.
     fn collect(&self, file: &Arc<File>) -> Option<Batch> {
         let mut locked = file.lock(&self.volume);
         if let Some(ranges) = locked.lost.take_unnamed() {
@@ -177,7 +187,7 @@ impl Committer {
             }
             return None;
         }
-        // While something is missing, the size must not go beyond what is there.
+        // While data is missing, the size must not exceed the data that is there.
         let reached = flushed
             .iter()
             .flat_map(|f| &f.extents)
@@ -214,7 +224,7 @@ impl Committer {
             let freed = locked.thaw(failed.index, &failed.frozen, file.chunk_len() as usize);
             volume.limiter.give(freed);
         }
-        // What has to be written again is not there yet, but what was written with it is.
+        // Data that has to be written again is not stored yet, but the data written with it is.
         let size = if rewritten {
             let ends = good.iter().flat_map(|f| &f.extents).map(Extent::end);
             ends.max()
@@ -222,7 +232,7 @@ impl Committer {
             size
         };
         // single-node: the sizes in memory are those of the index, which only this process changes.
-        // A truncation since `collect` has the last word about the size, whichever way it went.
+        // A truncation since `collect` decides the size, in either direction.
         let size = size
             .map(|size| size.min(locked.size))
             .filter(|&size| size > locked.committed_size);
@@ -235,12 +245,11 @@ impl Committer {
                 for done in good {
                     release(volume, &mut locked, done);
                 }
-                if locked.wants_fold()
-                    && let Err(e) = locked.fold(&mut self.encoder, &[])
-                {
+                if let Err(e) = locked.fold_if_due(&mut self.encoder) {
                     tracing::warn!(
                         inode = file.ino,
-                        "{}: folding its map is postponed, retrying after its next commit: {e}",
+                        "{}: cannot fold the map, retrying after the next commit: {e}; check the \
+                         device of the store",
                         volume.namespace.path(file.ino)
                     );
                 }
@@ -257,7 +266,7 @@ impl Committer {
                 if !std::mem::replace(&mut locked.warned, true) {
                     tracing::warn!(
                         inode = file.ino,
-                        "{}: a commit failed and is tried again: {error}",
+                        "{}: a commit failed, retrying: {error}; check the device of the store",
                         volume.namespace.path(file.ino)
                     );
                 }
@@ -303,8 +312,8 @@ fn commit_extents(
 }
 
 /// Gives back the memory of committed bytes. Those of a chunk that is not full are likely to be
-/// needed when more is written to it, and stay in the cache of decoded frames; full ones the
-/// kernel has in its own cache.
+/// needed when more is written to it, and stay in the cache of decoded frames; the kernel caches
+/// full ones itself.
 fn release(volume: &Volume, locked: &mut LockedFile<'_>, done: Flushed) {
     let Flushed {
         index,
@@ -337,7 +346,10 @@ fn release(volume: &Volume, locked: &mut LockedFile<'_>, done: Flushed) {
 }
 
 /// Freezes the dirty chunks of a file whose oldest write is `wanted`.
-pub(super) fn freeze_all(locked: &mut LockedFile<'_>, wanted: impl Fn(u64) -> bool) -> Vec<Job> {
+pub(super) fn freeze_all(
+    locked: &mut LockedFile<'_>,
+    wanted: impl Fn(u64) -> bool,
+) -> Vec<EncodeJob> {
     let file = locked.file();
     let indexes: Vec<u64> = locked
         .chunks
@@ -349,7 +361,7 @@ pub(super) fn freeze_all(locked: &mut LockedFile<'_>, wanted: impl Fn(u64) -> bo
         .into_iter()
         .filter_map(|index| {
             let frozen = locked.freeze(index)?;
-            Some(Job {
+            Some(EncodeJob {
                 file: Arc::clone(file),
                 index,
                 frozen,

@@ -7,8 +7,8 @@ use crate::primitives::{Condvar, Mutex};
 
 /// How often everything that is ready is committed and made durable.
 const TICK: Duration = Duration::from_millis(500);
-/// Bytes that wait to be committed before a tick is due: their memory is soon used again instead
-/// of ever more of it, which costs a page fault every 4 KiB the first time.
+/// Bytes that may wait to be committed before the next tick: committing them early reuses their
+/// memory instead of fresh memory, which costs a page fault every 4 KiB the first time.
 const COMMIT_BYTES: u64 = 32 << 20;
 
 /// Wakes the committer and waits for it.
@@ -26,14 +26,21 @@ struct ControlState {
     ended: u64,
     /// A caller waits for a durable cycle.
     requested: bool,
-    /// There is something to commit before the next tick.
+    /// There is data to commit before the next tick.
     kicked: bool,
     /// Writers are waiting for memory.
     pressed: bool,
     /// Bytes that became ready to be committed since a cycle began.
     ready: u64,
     stop: bool,
-    stopped: bool,
+    /// Why there will be no other cycle.
+    over: Option<End>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum End {
+    ShutDown,
+    Panic,
 }
 
 /// Why the committer runs a cycle.
@@ -44,7 +51,7 @@ pub(crate) struct Reason {
 }
 
 impl CommitControl {
-    /// There is something to commit.
+    /// There is data to commit.
     pub(crate) fn kick(&self) {
         self.state.lock().kicked = true;
         self.wake.notify_one();
@@ -60,7 +67,7 @@ impl CommitControl {
         }
     }
 
-    /// There is something to do for which everything must be durable first.
+    /// There is work that requires everything to be durable first.
     pub(crate) fn kick_durable(&self) {
         self.state.lock().requested = true;
         self.wake.notify_one();
@@ -79,8 +86,10 @@ impl CommitControl {
         state.requested = true;
         self.wake.notify_one();
         while state.ended < ticket {
-            if state.stopped {
-                return Err(Error::Poisoned);
+            match state.over {
+                Some(End::ShutDown) => return Err(Error::ShutDown),
+                Some(End::Panic) => return Err(Error::Poisoned),
+                None => {}
             }
             self.done.wait(&mut state);
         }
@@ -119,9 +128,18 @@ impl CommitControl {
         self.done.notify_all();
     }
 
-    /// There will be no other cycle.
+    /// There will be no further cycle.
     pub(crate) fn stopped(&self) {
-        self.state.lock().stopped = true;
+        self.no_more(End::ShutDown);
+    }
+
+    /// There will be no other cycle: the committer panicked, and the store is poisoned.
+    pub(crate) fn panicked(&self) {
+        self.no_more(End::Panic);
+    }
+
+    fn no_more(&self, end: End) {
+        self.state.lock().over = Some(end);
         self.done.notify_all();
     }
 }

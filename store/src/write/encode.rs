@@ -1,5 +1,6 @@
 //! Encode workers: threads that turn frozen chunks into frames.
 
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,24 +18,24 @@ use crate::primitives::channel::{self, Receiver, RecvTimeoutError, Sender};
 use crate::primitives::{Mutex, Priority, set_priority};
 use crate::volume::Volume;
 
-/// Pieces and extents of a chunk from which on it is written as a whole.
+/// Number of pieces and extents from which a chunk is written as a whole.
 const MAX_FRAGMENTS: usize = 16;
-/// A worker without work for this long gives its memory back: a little before all the others do.
+/// A worker that was idle for this long gives its memory back: a little before all the others do.
 const IDLE: Duration = Duration::from_secs(20);
 
 /// A chunk to be written.
 #[derive(Debug)]
-pub(super) struct Job {
+pub(super) struct EncodeJob {
     pub(super) file: Arc<File>,
     pub(super) index: u64,
     pub(super) frozen: Arc<Frozen>,
 }
 
-/// Chunks on their way to the encode workers.
+/// Chunks that wait for the encode workers.
 #[derive(Debug)]
 pub(crate) struct EncodeQueue {
-    sender: Mutex<Option<Sender<Job>>>,
-    receiver: Receiver<Job>,
+    sender: Mutex<Option<Sender<EncodeJob>>>,
+    receiver: Receiver<EncodeJob>,
 }
 
 impl Default for EncodeQueue {
@@ -48,7 +49,7 @@ impl Default for EncodeQueue {
 }
 
 impl EncodeQueue {
-    pub(super) fn send(&self, jobs: Vec<Job>) {
+    pub(super) fn send(&self, jobs: Vec<EncodeJob>) {
         let sender = self.sender.lock();
         for job in jobs {
             if let Some(sender) = sender.as_ref() {
@@ -64,7 +65,7 @@ impl EncodeQueue {
         sender.as_ref().map_or(0, |sender| sender.len() as u64)
     }
 
-    /// Ends the workers once they have done what there is.
+    /// Ends the workers once the queue is empty.
     pub(crate) fn close(&self) {
         self.sender.lock().take();
     }
@@ -72,13 +73,12 @@ impl EncodeQueue {
 
 /// A run of bytes that becomes one frame.
 struct Run {
-    start: u64,
-    end: u64,
-    /// Older extents that fill what the frozen bytes leave open.
+    range: Range<u64>,
+    /// Older extents that fill the gaps between the frozen bytes.
     base: Vec<Extent>,
 }
 
-/// The frames of a chunk, and what keeps their packs.
+/// The frames of a chunk, and the pins of their packs.
 type Written = (Vec<Extent>, Vec<Pin>);
 
 /// A thread that encodes chunks and appends the frames to packs.
@@ -87,7 +87,7 @@ pub(crate) struct EncodeWorker {
     files: Arc<FileTable>,
     admission: Arc<Admission>,
     commits: Arc<CommitControl>,
-    jobs: Receiver<Job>,
+    jobs: Receiver<EncodeJob>,
     encoder: FrameEncoder,
     raw: Vec<u8>,
 }
@@ -107,7 +107,7 @@ impl EncodeWorker {
 
     /// Encodes until the queue is closed.
     pub(crate) fn run(mut self) {
-        // When memory runs short, writers wait for compression anyway.
+        // When memory is short, writers wait for compression anyway.
         set_priority(Priority::Background);
         while let Some(job) = self.next() {
             let flush = AssertUnwindSafe(|| while_moved(|| self.flush(&job)));
@@ -121,8 +121,8 @@ impl EncodeWorker {
         }
     }
 
-    /// The next chunk to be written; `None` when there will be none any more.
-    fn next(&mut self) -> Option<Job> {
+    /// The next chunk to write; `None` when the queue is closed.
+    fn next(&mut self) -> Option<EncodeJob> {
         match self.jobs.recv_timeout(IDLE) {
             Err(RecvTimeoutError::Timeout) => {
                 self.encoder = FrameEncoder::new();
@@ -133,16 +133,16 @@ impl EncodeWorker {
         }
     }
 
-    fn flush(&mut self, job: &Job) -> Result<Written, Error> {
+    fn flush(&mut self, job: &EncodeJob) -> Result<Written, Error> {
         self.volume.check()?;
         match self.write(job, plan(&self.volume, job)?) {
-            // New bytes are written also where older ones cannot be read.
+            // New bytes are written even if older ones cannot be read.
             Err(Error::Damaged { .. }) => self.write(job, alone(&job.frozen)),
             other => other,
         }
     }
 
-    fn write(&mut self, job: &Job, runs: Vec<Run>) -> Result<Written, Error> {
+    fn write(&mut self, job: &EncodeJob, runs: Vec<Run>) -> Result<Written, Error> {
         let (mut extents, mut pins) = (Vec::new(), Vec::new());
         for run in runs {
             let raw = match single_piece(&job.frozen, &run) {
@@ -155,12 +155,14 @@ impl EncodeWorker {
             let limiter = &self.volume.limiter;
             let pressed = limiter.used() > limiter.limit() / 8 * 7;
             let effort = match job.file.effort().unwrap_or(self.volume.effort) {
-                // Writers are about to wait: the background pass can make up for it.
+                // Writers are about to wait: settling can compress it better later.
                 Effort::Fast | Effort::Balanced | Effort::Dense if pressed => Effort::Lz4,
                 asked => asked,
             };
-            for span in job.file.spans(run.start..run.end) {
-                let (from, to) = (span.start - run.start, span.end - run.start);
+            for span in job.file.spans(run.range.clone()) {
+                let hint = span.hint();
+                let Range { start, end } = span.range;
+                let (from, to) = (start - run.range.start, end - run.range.start);
                 let raw = &raw[from as usize..to as usize];
                 let len = raw.len() as u64;
                 let volume = &*self.volume;
@@ -169,15 +171,15 @@ impl EncodeWorker {
                     let spec = FrameSpec {
                         kind: FrameKind::Data,
                         ino: job.file.ino,
-                        offset: span.start,
-                        hint: span.hint(),
+                        offset: start,
+                        hint,
                         effort,
                     };
                     volume.frames.append(&mut self.encoder, &spec, raw)
                 };
                 let (part, pin) = loop {
                     match put() {
-                        // Space is held for it, and what was deleted may not be free yet.
+                        // Space is held for it, and deleted data may not be freed yet.
                         Err(e) if e.is_full() && self.admission.give_way(len)? => {}
                         done => break done?,
                     }
@@ -185,8 +187,8 @@ impl EncodeWorker {
                 volume.space.spend(u64::from(part.frame_len));
                 pins.push(pin);
                 extents.push(Extent {
-                    offset: span.start,
-                    len: span.end - span.start,
+                    offset: start,
+                    len: end - start,
                     place: Place::Frame(part),
                 });
             }
@@ -195,19 +197,20 @@ impl EncodeWorker {
     }
 
     /// Older bytes with the frozen ones laid over them.
-    fn assemble(&mut self, job: &Job, run: &Run) -> Result<(), Error> {
+    fn assemble(&mut self, job: &EncodeJob, run: &Run) -> Result<(), Error> {
+        let Range { start, end } = run.range;
         self.raw.clear();
-        self.raw.resize((run.end - run.start) as usize, 0);
+        self.raw.resize((end - start) as usize, 0);
         for extent in &run.base {
-            let at = (extent.offset - run.start) as usize;
+            let at = (extent.offset - start) as usize;
             let old = &mut self.raw[at..at + extent.len as usize];
             self.volume.frames.copy_extent(extent, job.file.ino, old)?;
         }
-        job.frozen.data.copy_to(run.start, &mut self.raw, |_, _| {});
+        job.frozen.data.copy_to(start, &mut self.raw, |_| {});
         Ok(())
     }
 
-    fn finish(&self, job: &Job, result: Result<Written, Error>) {
+    fn finish(&self, job: &EncodeJob, result: Result<Written, Error>) {
         let volume = &*self.volume;
         let limiter = &volume.limiter;
         let written = result.is_ok();
@@ -227,8 +230,8 @@ impl EncodeWorker {
                 if !std::mem::replace(&mut locked.warned, true) {
                     tracing::warn!(
                         inode = job.file.ino,
-                        "{}: what was written at {} cannot be stored yet, it stays in memory and \
-                         is tried again: {error}",
+                        "{}: data written at offset {} cannot be stored yet and stays in memory, \
+                         retrying: {error}; check the device of the store and its free space",
                         volume.namespace.path(job.file.ino),
                         job.file.chunk_range(job.index).start
                     );
@@ -242,8 +245,7 @@ impl EncodeWorker {
         }
         drop(locked);
         job.file.notify();
-        // What failed has time until the next cycle, or a sick device would be tried without a
-        // pause.
+        // Retry only in the next cycle, or a failing device would be retried without a pause.
         if written && limiter.is_tight() {
             self.commits.kick();
         }
@@ -251,32 +253,34 @@ impl EncodeWorker {
 }
 
 fn single_piece<'a>(frozen: &'a Frozen, run: &Run) -> Option<&'a [u8]> {
-    let (start, piece) = frozen
+    let Range { start, end } = run.range;
+    let (from, piece) = frozen
         .data
         .iter()
-        .find(|(start, piece)| *start <= run.start && start + piece.len() as u64 >= run.end)?;
-    Some(&piece[(run.start - start) as usize..(run.end - start) as usize])
+        .find(|(from, piece)| *from <= start && from + piece.len() as u64 >= end)?;
+    Some(&piece[(start - from) as usize..(end - from) as usize])
 }
 
-/// The new bytes and nothing else.
+/// Only the new bytes.
 fn alone(frozen: &Frozen) -> Vec<Run> {
     let run = |(start, piece): (u64, &[u8])| Run {
-        start,
-        end: start + piece.len() as u64,
+        range: start..start + piece.len() as u64,
         base: Vec::new(),
     };
     frozen.data.iter().map(run).collect()
 }
 
-/// Decides what is written: the new bytes alone, or the chunk with its older bytes when little
-/// is missing or it has become too fragmented.
-fn plan(volume: &Volume, job: &Job) -> Result<Vec<Run>, Error> {
+/// Decides what to write: the new bytes alone, or the chunk with its older bytes when little is
+/// missing or it has become too fragmented.
+fn plan(volume: &Volume, job: &EncodeJob) -> Result<Vec<Run>, Error> {
     let chunk = job.file.chunk_range(job.index);
     let new = alone(&job.frozen);
-    let pieces: Vec<(u64, u64)> = new.iter().map(|run| (run.start, run.end)).collect();
-    if let [(start, end)] = pieces[..]
-        && (start..end) == chunk
-    {
+    let pieces: Vec<Range<u64>> = new.iter().map(|run| run.range.clone()).collect();
+    if pieces == [chunk.clone()] {
+        return Ok(new);
+    }
+    // Older bytes must not hide what another session writes beside the new ones.
+    if volume.namespace.is_shared() {
         return Ok(new);
     }
     // Space is held for the new bytes alone.
@@ -287,7 +291,7 @@ fn plan(volume: &Volume, job: &Job) -> Result<Vec<Run>, Error> {
     let valid = chunk.end.min(locked.size).saturating_sub(chunk.start);
     let older = match locked.extents(chunk) {
         Ok(older) => older,
-        // New bytes are written also where the map cannot be read.
+        // New bytes are written even if the map cannot be read.
         Err(Error::Damaged { .. }) => return Ok(new),
         Err(e) => return Err(e),
     };
@@ -300,30 +304,31 @@ fn plan(volume: &Volume, job: &Job) -> Result<Vec<Run>, Error> {
     if older.is_empty() || !(dense || older.len() + pieces.len() > MAX_FRAGMENTS) {
         return Ok(new);
     }
-    let mut spans: Vec<(u64, u64)> = pieces.clone();
-    spans.extend(older.iter().map(|e| (e.offset, e.end())));
-    spans.sort_unstable();
+    let mut spans = pieces.clone();
+    spans.extend(older.iter().map(Extent::range));
+    spans.sort_unstable_by_key(|span| (span.start, span.end));
     let mut runs: Vec<Run> = Vec::new();
-    for (start, end) in spans {
+    for span in spans {
         match runs.last_mut() {
-            Some(run) if start <= run.end => run.end = run.end.max(end),
+            Some(Run { range, .. }) if span.start <= range.end => {
+                range.end = range.end.max(span.end);
+            }
             _ => runs.push(Run {
-                start,
-                end,
+                range: span,
                 base: Vec::new(),
             }),
         }
     }
-    // A run of older bytes alone is left where it is.
+    // A run of only older bytes stays where it is.
     runs.retain(|run| {
         pieces
             .iter()
-            .any(|&(start, end)| start < run.end && run.start < end)
+            .any(|piece| piece.start < run.range.end && run.range.start < piece.end)
     });
-    for run in &mut runs {
-        run.base = older
+    for Run { range, base } in &mut runs {
+        *base = older
             .iter()
-            .filter(|e| e.offset < run.end && run.start < e.end())
+            .filter(|e| e.offset < range.end && range.start < e.end())
             .copied()
             .collect();
     }

@@ -21,7 +21,7 @@ pub use admission::Asked;
 pub(crate) use admission::{Admission, FREED_MIN, Reclaim};
 pub(crate) use commit::{Committer, Upkeep};
 pub(crate) use control::CommitControl;
-use encode::Job;
+use encode::EncodeJob;
 pub(crate) use encode::{EncodeQueue, EncodeWorker};
 
 /// Writes files and makes them durable.
@@ -40,7 +40,7 @@ pub(crate) struct Writer {
 pub(crate) enum Times {
     /// It does.
     Touch,
-    /// A cache above tells the times by itself.
+    /// A cache above reports the times itself.
     Keep,
 }
 
@@ -63,8 +63,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes what a cache above has accepted before. What is refused here is lost: the program
-    /// that wrote it has been told that it is written.
+    /// Writes data that a cache above has accepted before. Data that is refused here is lost:
+    /// `write` has already succeeded for the program.
     pub(crate) fn write_back(
         &self,
         file: &Arc<File>,
@@ -73,7 +73,7 @@ impl Writer {
         times: Times,
     ) -> Result<(), Error> {
         let range = range_of(offset, data)?;
-        // Nothing can have been accepted that would be lost.
+        // No accepted data can be lost here.
         if self.volume.read_only {
             return self.volume.check_writable();
         }
@@ -95,7 +95,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Puts bytes, for which memory has been taken, into chunks. Whole ones are sent to be encoded.
+    /// Puts bytes, for which memory has been taken, into chunks. Full chunks are sent to be
+    /// encoded.
     fn buffer(&self, file: &Arc<File>, range: &Range<u64>, data: &[u8], times: Times) {
         let mut jobs = Vec::new();
         let mut locked = file.lock(&self.volume);
@@ -120,10 +121,10 @@ impl Writer {
             let before = chunk.dirty.bytes();
             chunk.dirty.write(at, piece, file.chunk_len() as usize);
             grown += chunk.dirty.bytes() - before;
-            if chunk.dirty.covers(whole.start, whole.end)
+            if chunk.dirty.covers(&whole)
                 && let Some(frozen) = locked.freeze(index)
             {
-                jobs.push(Job {
+                jobs.push(EncodeJob {
                     file: Arc::clone(file),
                     index,
                     frozen,

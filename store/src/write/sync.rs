@@ -7,7 +7,7 @@ use super::commit::freeze_all;
 use crate::Error;
 use crate::file::{File, FileRef};
 
-/// How often a sync writes data again whose pack could not be synced, before it gives up.
+/// How often a sync rewrites data whose pack could not be synced, before it gives up.
 const ATTEMPTS: u32 = 3;
 
 impl Writer {
@@ -29,7 +29,7 @@ impl Writer {
             self.commits.run()?;
             volume.check()?;
             volume.check_there()?;
-            let locked = file.lock(volume);
+            let mut locked = file.lock(volume);
             if locked.failure.seq != failures
                 && let Some(error) = locked.failure.error()
             {
@@ -37,6 +37,10 @@ impl Writer {
             }
             if !locked.is_waiting(target) {
                 let lost = locked.lost.cause().map(Error::write_behind);
+                if locked.is_shared() {
+                    // The caller may also want to see what others have synced.
+                    locked.refresh()?;
+                }
                 drop(locked);
                 volume.sync_index()?;
                 return lost.map_or(Ok(()), Err);
@@ -101,13 +105,13 @@ impl Writer {
         Err(Error::write_behind(&cause))
     }
 
-    /// Has everything of a file that was written up to a time encoded and waits for it, until it
-    /// is ready to be committed or something has failed.
+    /// Has all data of a file that was written up to a time encoded, and waits until it is ready to
+    /// be committed or something has failed.
     fn flush(&self, file: &Arc<File>, target: u64) {
         let volume = &*self.volume;
         let mut locked = file.lock(volume);
         let failures = locked.failure.seq;
-        // What has failed is dirty again. The caller decides whether it is tried again.
+        // Failed data is dirty again. The caller decides whether to retry.
         while locked.failure.seq == failures && volume.check().is_ok() && !volume.is_removed() {
             let jobs = freeze_all(&mut locked, |seq| seq <= target);
             if !jobs.is_empty() {

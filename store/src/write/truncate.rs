@@ -8,7 +8,7 @@ use shale_index::extent::{Extent, MAX_FILE_SIZE, Place};
 
 use super::Writer;
 use crate::Error;
-use crate::file::{File, LockedFile};
+use crate::file::{File, LockedFile, hole as hole_over};
 
 impl Writer {
     /// Shortens or extends a file.
@@ -27,13 +27,16 @@ impl Writer {
         )
     }
 
-    /// Makes a range read as zeros and frees what it occupied; the size stays.
-    pub(crate) fn punch(&self, file: &Arc<File>, start: u64, len: u64) -> Result<(), Error> {
+    /// Makes a range read as zeros and frees its space; the size stays.
+    pub(crate) fn punch(&self, file: &Arc<File>, range: Range<u64>) -> Result<(), Error> {
         self.volume.check_writable()?;
         let mut locked = file.lock(&self.volume);
-        let end = start.saturating_add(len).min(locked.size);
+        if locked.is_shared() {
+            locked.refresh()?;
+        }
+        let hole = range.start..range.end.min(locked.size);
         locked.touch();
-        self.clear(&mut locked, (start < end).then_some(start..end), None)
+        self.clear(&mut locked, (!hole.is_empty()).then_some(hole), None)
     }
 
     /// Removes a range from memory and map and commits that together with a new size.
@@ -43,7 +46,16 @@ impl Writer {
         hole: Option<Range<u64>>,
         size: Option<u64>,
     ) -> Result<(), Error> {
-        let file = locked.file();
+        if locked.is_shared() {
+            let times = (locked.mtime, locked.ctime);
+            match (&hole, size) {
+                (_, Some(size)) => locked.commit_cut(size, times)?,
+                (Some(range), None) => locked.commit_hole(hole_over(range.clone()), times)?,
+                (None, None) => {}
+            }
+            self.forget(locked, hole, size);
+            return Ok(());
+        }
         let change = DataCommit {
             size,
             times: Some((locked.mtime, locked.ctime)),
@@ -63,6 +75,13 @@ impl Writer {
             }
         }
         locked.commit(&extents, change)?;
+        self.forget(locked, hole, size);
+        Ok(())
+    }
+
+    /// Removes from memory what has been removed from the file.
+    fn forget(&self, locked: &mut LockedFile<'_>, hole: Option<Range<u64>>, size: Option<u64>) {
+        let file = locked.file();
         if let Some(hole) = hole {
             let chunks = file.chunk_of(hole.start)..=file.chunk_of(hole.end - 1);
             let freed = locked.punch(&hole, chunks);
@@ -75,6 +94,5 @@ impl Writer {
             locked.lost.remove(size..u64::MAX);
         }
         locked.times_dirty = false;
-        Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! What tests write, and how they recognise it again.
+//! Test data, and how it is recognised again.
 
 pub(crate) mod rng;
 pub(crate) mod tree;

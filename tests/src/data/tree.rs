@@ -15,7 +15,7 @@ use twox_hash::XxHash3_128;
 
 use crate::{Context, Failure, Outcome, Rng, ensure};
 
-/// All that is visible of one file, without what differs between file systems anyway.
+/// All visible properties of one file, without those that differ between file systems anyway.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Type and permissions.
@@ -34,7 +34,7 @@ pub struct Entry {
     pub links: u64,
     /// Hash of the contents, or the target of a symbolic link.
     pub contents: Vec<u8>,
-    /// Extended attributes, ShaleFS's own left out.
+    /// Extended attributes, without ShaleFS's own.
     pub xattrs: BTreeMap<OsString, Vec<u8>>,
 }
 
@@ -134,7 +134,7 @@ impl Sample {
         Sample { seed }
     }
 
-    /// Makes the tree below `top`, an existing directory.
+    /// Creates the tree below `top`, an existing directory.
     pub fn create(&self, top: &Path) -> Outcome {
         let mut rng = Rng::new(self.seed);
         for directory in [
@@ -222,7 +222,7 @@ impl Sample {
         }
         fs::set_permissions(top.join("attributes"), Permissions::from_mode(0o1751))?;
 
-        // Last, from the leaves up: making entries changes a directory's time.
+        // Last, from the leaves up: creating entries changes a directory's time.
         let mut paths: Vec<PathBuf> = read_tree(top)?.into_keys().collect();
         paths.sort_by_key(|path| std::cmp::Reverse(path.components().count()));
         for path in paths {

@@ -1,4 +1,4 @@
-//! Contents that say which version they are, and a model of what a crash may leave.
+//! Contents that say which version they are, and a model of the states after a crash.
 //!
 //! Every 4 KiB block of a file follows from (file, version, block number), so a
 //! block read back can be explained byte for byte or not at all:
@@ -26,7 +26,7 @@ pub fn block(file: u64, version: u64, number: u64) -> [u8; BLOCK] {
     let mut bytes = [0u8; BLOCK];
     let mut rng =
         Rng::new(file.wrapping_mul(0x1_0001) ^ version.rotate_left(32) ^ number.rotate_left(16));
-    // Both kinds of data take part: what compresses and what does not.
+    // Both kinds of data occur: compressible and incompressible.
     if version.is_multiple_of(3) {
         let pattern = rng.next_u64().to_le_bytes();
         for piece in bytes.chunks_mut(8) {
@@ -51,7 +51,7 @@ pub fn blocks(file: u64, version: u64, first: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// The file a block says it belongs to.
+/// The file that a block names.
 pub fn owner(bytes: &[u8]) -> Option<u64> {
     (word(bytes, 0)? == MAGIC).then(|| word(bytes, 1)).flatten()
 }
@@ -61,7 +61,7 @@ fn word(bytes: &[u8], index: usize) -> Option<u64> {
     Some(u64::from_le_bytes(slot.try_into().ok()?))
 }
 
-/// What a block holds: `cut` bytes of a version, then zeros. A hole has no version.
+/// The contents of a block: `cut` bytes of a version, then zeros. A hole has no version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum State {
     Zero,
@@ -91,7 +91,7 @@ impl State {
     }
 }
 
-/// One file: its contents now and all the contents a crash may leave.
+/// One file: its present contents and all contents it may have after a crash.
 #[derive(Clone, Debug)]
 pub struct Content {
     file: u64,
@@ -171,7 +171,7 @@ impl Content {
         }
     }
 
-    /// Notes that fsync has returned: from now on only the present contents will do.
+    /// Notes that fsync has returned: from now on only the present contents are valid.
     pub fn acknowledged(&mut self) {
         self.smallest = self.size;
         self.largest = self.size;
@@ -182,7 +182,7 @@ impl Content {
             .collect();
     }
 
-    /// Checks what a crash left, and takes it as the new acknowledged contents.
+    /// Checks the contents after a crash, and takes them as the new acknowledged contents.
     pub fn recovered(&mut self, bytes: &[u8]) -> Outcome {
         let size = bytes.len() as u64;
         ensure!(
@@ -203,7 +203,7 @@ impl Content {
         Ok(())
     }
 
-    /// Checks that the file holds exactly what was written last.
+    /// Checks that the file holds exactly the last written contents.
     pub fn current(&self, bytes: &[u8]) -> Outcome {
         let mut exact = self.clone();
         exact.acknowledged();

@@ -1,7 +1,7 @@
-//! One writer, its files, and what may be left of them.
+//! One writer, its files, and their possible states after a crash.
 //!
-//! A file counts once both it and its directory have been synced. What a crash may leave of the
-//! others is known as well: older versions of their blocks, and names they had since.
+//! A file counts once both it and its directory have been synced. The possible states of the others
+//! after a crash are known as well: older versions of their blocks, and earlier names.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{self, File};
@@ -41,7 +41,7 @@ impl Tracked {
     }
 }
 
-/// Works in two directories of its own and knows what may be found there.
+/// Works in its own two directories and knows what may be found there.
 pub struct Writer {
     top: PathBuf,
     rng: Rng,
@@ -49,7 +49,7 @@ pub struct Writer {
     next_file: u64,
     next_version: u64,
     acknowledged: u64,
-    /// Files that the last step was about; if it failed, it may have happened or not.
+    /// Files of the last step; if it failed, it may have happened or not.
     doubtful: BTreeSet<u64>,
 }
 
@@ -64,7 +64,7 @@ impl Writer {
             .collect()
     }
 
-    /// Makes the directories and makes them durable.
+    /// Creates the directories and makes them durable.
     pub fn new(top: PathBuf, number: u64, seed: u64) -> Outcome<Self> {
         for directory in ["a", "b"] {
             fs::create_dir_all(top.join(directory))?;
@@ -110,7 +110,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Works until the daemon has gone. Any other error is a failure.
+    /// Works until the daemon has died. Any other error is a failure.
     pub fn work_until_death(&mut self) -> Outcome {
         loop {
             let Err(error) = self.step() else { continue };
@@ -136,7 +136,7 @@ impl Writer {
         }
     }
 
-    /// Notes that the daemon ended in order: everything that had returned has happened.
+    /// Notes that the daemon shut down cleanly: everything that had returned has happened.
     pub fn everything_is_kept(&mut self) {
         self.names_are_kept();
         for file in &mut self.files {
@@ -198,7 +198,7 @@ impl Writer {
 
     fn new_name(&mut self) -> PathBuf {
         let directory = if self.rng.one_in(2) { "a" } else { "b" };
-        // Names are used again, by other files, on purpose.
+        // Names are reused by other files, on purpose.
         loop {
             let name = PathBuf::from(format!("{directory}/name-{}", self.rng.below(200)));
             if self
@@ -328,7 +328,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Makes both directories durable: names are what they are now, and nothing else.
+    /// Makes both directories durable: names are the present ones, and nothing else.
     fn sync_directories(&mut self) -> io::Result<()> {
         for directory in ["a", "b"] {
             File::open(self.top.join(directory))?.sync_all()?;
@@ -395,7 +395,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Checks what is there after a crash and takes it as the state of the next round.
+    /// Checks the state after a crash and takes it as the state of the next round.
     pub fn verify(&mut self) -> Outcome<u64> {
         let found = read_files(&self.top)?;
         let mut taken: BTreeMap<usize, PathBuf> = BTreeMap::new();
@@ -451,7 +451,7 @@ impl Writer {
         Ok(found.len() as u64)
     }
 
-    /// Which file this is by its contents; none if it is blank or too short to tell.
+    /// The file with these contents; none if it is blank or too short to tell.
     fn identify(&self, name: &Path, bytes: &[u8]) -> Outcome<Option<usize>> {
         let Some(block) = bytes
             .chunks(BLOCK)
@@ -460,7 +460,7 @@ impl Writer {
             return Ok(None);
         };
         let Some(number) = owner(block) else {
-            // The last block of a file may be cut before it says whose it is.
+            // The last block of a file may be cut before its file number.
             ensure!(
                 block.len() < 16,
                 "{}/{} holds garbage: {:02x?}",
@@ -486,7 +486,7 @@ impl Writer {
         Ok(Some(index))
     }
 
-    /// Finds a file for every anonymous one, such that none that must exist is left over.
+    /// Finds a file for every anonymous one, so that none that must exist is left over.
     fn assign(
         &self,
         anonymous: &[(&PathBuf, &Vec<u8>)],
@@ -525,7 +525,7 @@ impl Writer {
     }
 }
 
-/// Whether the daemon of a mount is gone. Never answered from a cache.
+/// Whether the daemon of a mount has died. Never answered from a cache.
 pub fn is_dead(path: &Path) -> bool {
     matches!(
         nix::sys::statvfs::statvfs(path),
@@ -533,7 +533,7 @@ pub fn is_dead(path: &Path) -> bool {
     )
 }
 
-/// All files below the writer's two directories: where, and what is in them.
+/// All files below the writer's two directories, with their paths and contents.
 fn read_files(top: &Path) -> Outcome<BTreeMap<PathBuf, Vec<u8>>> {
     let mut found = BTreeMap::new();
     for directory in ["a", "b"] {

@@ -1,4 +1,4 @@
-//! What one test works with.
+//! The context of one test.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ impl Case {
         Ok(path)
     }
 
-    /// A ShaleFS mount called `name` with a store of its own.
+    /// A ShaleFS mount called `name` with a new store.
     pub fn mount(&self, name: &str, options: &[&str]) -> Outcome<Mount> {
         let store = self.work.join(format!("{name}.store"));
         Mount::new(store, self.work.join(name), options)
@@ -39,7 +39,7 @@ impl Case {
         Loop::new(&self.work, name, kind, size)
     }
 
-    /// A fresh file system under test: ShaleFS, or ext4 where `SHALE_TEST_ON` asks for it.
+    /// A new file system under test: ShaleFS, or ext4 where `SHALE_TEST_ON` asks for it.
     pub fn fs(&self) -> Outcome<Fs> {
         self.fs_with(&[])
     }
@@ -77,7 +77,7 @@ impl Fs {
         self.path().join(name)
     }
 
-    /// The ShaleFS mount, if that is what is tested.
+    /// The ShaleFS mount, if ShaleFS is tested.
     pub fn shale(&mut self) -> Option<&mut Mount> {
         match self {
             Fs::Shale(mount) => Some(mount),
@@ -85,7 +85,7 @@ impl Fs {
         }
     }
 
-    /// Forgets what is cached: ShaleFS is unmounted and mounted again.
+    /// Drops all caches: ShaleFS is unmounted and mounted again.
     pub fn refresh(&mut self) -> Outcome {
         match self {
             Fs::Shale(mount) => mount.remount(),
@@ -107,7 +107,7 @@ impl Fs {
     }
 }
 
-/// Says something that is shown even when the test passes.
+/// Prints a message that is shown even when the test passes.
 pub fn note(text: impl AsRef<str>) {
     for line in text.as_ref().lines() {
         println!("note: {line}");

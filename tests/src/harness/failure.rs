@@ -3,7 +3,7 @@
 use std::fmt::{self, Debug, Display};
 use std::panic::Location;
 
-/// What a test returns.
+/// The result of a test.
 pub type Outcome<T = ()> = Result<T, Failure>;
 
 /// A failed expectation or an unexpected error, with the line that noticed it.
@@ -44,7 +44,7 @@ impl Display for Failure {
     }
 }
 
-/// Says what was being done when something failed.
+/// Adds what was being done to a failure.
 pub trait Context<T> {
     /// Turns an error into a [`Failure`] that begins with `doing`.
     #[track_caller]

@@ -1,4 +1,4 @@
-//! The runner, and what one test gets from it.
+//! The runner, and the context that it gives to a test.
 
 pub(crate) mod case;
 pub(crate) mod failure;

@@ -1,4 +1,4 @@
-//! What the environment asks of a run.
+//! Settings of a run, from the environment.
 
 use std::time::{Duration, Instant};
 
@@ -30,19 +30,19 @@ pub(crate) fn asked() -> Option<Duration> {
     Some(Duration::from_secs(seconds))
 }
 
-/// Numbers of rounds: as many as `short`, and more until `SHALE_TEST_SECONDS` have passed.
+/// Numbers of rounds: `short` of them, and more until `SHALE_TEST_SECONDS` have passed.
 pub fn rounds(short: u64) -> impl Iterator<Item = u64> {
     let end = asked().map(|time| Instant::now() + time);
     (0..).take_while(move |round| *round < short || end.is_some_and(|end| Instant::now() < end))
 }
 
-/// Whether more time was asked for than a short run takes.
+/// Whether a longer run than the short form was requested.
 pub fn is_long() -> bool {
     asked().is_some()
 }
 
 /// Whether the binary under test has a sanitizer in it, as `SHALE_TEST_SANITIZED` says. Its memory
-/// use then says nothing about the product.
+/// use is then not that of the product.
 pub fn is_sanitized() -> bool {
     std::env::var_os("SHALE_TEST_SANITIZED").is_some()
 }

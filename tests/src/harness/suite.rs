@@ -1,4 +1,4 @@
-//! The runner: a process, a time limit and a sweep for every test.
+//! The runner: a process, a time limit and a clean-up for every test.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -12,18 +12,18 @@ use std::time::{Duration, Instant};
 use super::settings::asked;
 use super::sweep::MARK;
 use crate::machine::loop_device::can_slow_down;
-use crate::{Case, MemoryGroup, Outcome, binary, cgroup2, on_ext4, sweep, wait};
+use crate::{Case, MemoryGroup, Outcome, binary, cgroup2, etcd_binary, on_ext4, sweep, wait};
 
 const CHILD: &str = "SHALE_TEST_CHILD";
 
-/// Something a suite cannot do without.
+/// A requirement of a suite.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Need {
     /// Root and `/dev/fuse`. Without root the suite is skipped.
     Root,
     /// ShaleFS itself: skipped when `SHALE_TEST_ON` names another file system.
     Shale,
-    /// A file the set-up should have made; its absence is a failure.
+    /// A file that the set-up should have created; its absence is a failure.
     File(PathBuf),
     /// A command the set-up should have installed; its absence is a failure.
     Command(&'static str),
@@ -31,9 +31,11 @@ pub enum Need {
     MemoryCgroup,
     /// Devices can be slowed down. Where they cannot, the suite is skipped.
     Throttle,
-    /// A cgroup2 hierarchy in which groups can be made. Without one, as in most containers, the
+    /// A cgroup2 hierarchy in which groups can be created. Without one, as in most containers, the
     /// suite is skipped.
     Cgroup2,
+    /// The etcd that the set-up fetches. Where it could not, the suite is skipped.
+    Etcd,
 }
 
 struct Test {
@@ -54,6 +56,7 @@ pub struct Suite {
     needs: Vec<Need>,
     tests: Vec<Test>,
     limit: Duration,
+    mounts: bool,
 }
 
 impl Suite {
@@ -64,10 +67,20 @@ impl Suite {
             needs: vec![Need::Root],
             tests: Vec::new(),
             limit: Duration::from_secs(180),
+            mounts: true,
         }
     }
 
-    /// Adds something the suite needs.
+    /// A suite that mounts nothing, and so needs neither root nor the command.
+    pub fn in_process(name: &'static str) -> Self {
+        Suite {
+            needs: Vec::new(),
+            mounts: false,
+            ..Suite::new(name)
+        }
+    }
+
+    /// Adds a requirement of the suite.
     pub fn need(mut self, need: Need) -> Self {
         self.needs.push(need);
         self
@@ -89,7 +102,7 @@ impl Suite {
         self
     }
 
-    /// Does what the command line asks for, in the manner of the standard test harness.
+    /// Executes the command line, in the manner of the standard test harness.
     pub fn run(self) -> ExitCode {
         if let Ok(name) = std::env::var(CHILD) {
             return self.child(&name);
@@ -205,7 +218,7 @@ impl Suite {
     /// Why no test of this suite can run here.
     fn obstacle(&self) -> Option<Verdict> {
         let mut needs = self.needs.clone();
-        if !on_ext4() {
+        if self.mounts && !on_ext4() {
             needs.push(Need::File("/dev/fuse".into()));
             needs.push(Need::File(binary()));
         }
@@ -232,6 +245,11 @@ impl Suite {
                 Need::Cgroup2 if cgroup2().is_none() => {
                     return Some(Verdict::Skipped(
                         "needs a cgroup2 hierarchy that can be written".into(),
+                    ));
+                }
+                Need::Etcd if !etcd_binary().exists() => {
+                    return Some(Verdict::Skipped(
+                        "needs etcd, which `make setup` fetches where it can".into(),
                     ));
                 }
                 Need::File(path) if !path.exists() => {

@@ -1,4 +1,4 @@
-//! Removes whatever a test left behind, found by its unique directory.
+//! Removes everything that a test left behind, found by its unique directory.
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -14,8 +14,8 @@ use crate::is_sanitized;
 /// The environment variable that marks everything a test starts.
 pub(crate) const MARK: &str = "SHALE_TEST_DIR";
 
-/// Ends processes, mounts and loop devices that belong to the test directory
-/// `work`, and says what it had to end. The directory itself stays.
+/// Ends processes, mounts and loop devices that belong to the test directory `work`, and reports
+/// what it had to end. The directory itself stays.
 pub fn sweep(work: &Path) -> Vec<String> {
     let mut found = Vec::new();
     // Lazy first: a process stuck in a dead mount cannot be waited for.

@@ -8,14 +8,14 @@ use crate::{Cmd, Context, Outcome};
 
 const VERSION_1: &str = "/sys/fs/cgroup/memory";
 
-/// A cgroup whose processes may use so much memory, and are killed when that is not enough.
+/// A cgroup with a memory limit, whose processes are killed when they exceed it.
 #[derive(Debug)]
 pub struct MemoryGroup {
     path: PathBuf,
     events: &'static str,
 }
 
-/// Where groups are made, and what the limit and the list of events are called there.
+/// Where groups are created, and the names of the limit and the list of events there.
 fn hierarchy() -> Option<(PathBuf, &'static str, &'static str)> {
     let writable = |path: &Path| nix::unistd::access(path, nix::unistd::AccessFlags::W_OK).is_ok();
     let first = Path::new(VERSION_1);
@@ -31,12 +31,12 @@ fn hierarchy() -> Option<(PathBuf, &'static str, &'static str)> {
 }
 
 impl MemoryGroup {
-    /// Whether such groups can be made here.
+    /// Whether such groups can be created here.
     pub fn is_possible() -> bool {
         hierarchy().is_some()
     }
 
-    /// A group with a name of its own.
+    /// A group with a unique name.
     pub fn new(limit: u64) -> Outcome<Self> {
         let (top, file, events) = hierarchy().doing("looking for a cgroup that limits memory")?;
         let path = top.join(format!("shale-test-{}", std::process::id()));
@@ -77,7 +77,7 @@ impl Drop for MemoryGroup {
     }
 }
 
-/// Where a cgroup2 hierarchy is mounted in which groups can be made.
+/// Where a cgroup2 hierarchy is mounted in which groups can be created.
 pub fn cgroup2() -> Option<PathBuf> {
     let table = fs::read_to_string("/proc/self/mounts").ok()?;
     let line = table

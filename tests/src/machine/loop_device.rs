@@ -8,7 +8,7 @@ use nix::mount::{MntFlags, umount2};
 
 use crate::{Cmd, Context, Outcome};
 
-/// What to make on the loop device.
+/// The file system to create on the loop device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoopFs {
     /// ext4, without reserved blocks.
@@ -29,7 +29,7 @@ pub struct Loop {
 }
 
 impl Loop {
-    /// Makes `work/NAME.img` of `size` bytes and mounts it on `work/NAME`.
+    /// Creates `work/NAME.img` of `size` bytes and mounts it on `work/NAME`.
     pub fn new(work: &Path, name: &str, kind: LoopFs, size: u64) -> Outcome<Loop> {
         let image = work.join(format!("{name}.img"));
         let mountpoint = work.join(name);
@@ -55,8 +55,8 @@ impl Loop {
         Loop::mount(image, mountpoint, options)
     }
 
-    /// What would be there after a power cut now: a copy of the image on `work/NAME`. The image
-    /// must be on a file system that clones files, so that the copy is of one moment.
+    /// The state after a power cut now: a copy of the image on `work/NAME`. The image must be on a
+    /// file system that clones files, so that the copy is of one moment.
     pub fn after_power_cut(&self, work: &Path, name: &str) -> Outcome<Loop> {
         let image = self.image.with_file_name(format!("{name}.img"));
         let mountpoint = work.join(name);
@@ -94,7 +94,7 @@ impl Loop {
         &self.mountpoint
     }
 
-    /// The device dies: everything fails from now on, and what was not durable is gone.
+    /// The device dies: everything fails from now on, and data that was not durable is lost.
     pub fn die(&self) -> Outcome {
         Cmd::new(crate::python())
             .arg(crate::script("shut_down.py"))
@@ -124,12 +124,12 @@ impl Loop {
         Ok(())
     }
 
-    /// Makes writers wait until the answer is dropped.
+    /// Makes writers wait until the result is dropped.
     pub fn freeze(&self) -> Outcome<Frozen> {
         Frozen::new(&self.mountpoint)
     }
 
-    /// Limits reads and writes of the device, in bytes per second, until the answer is dropped.
+    /// Limits reads and writes of the device, in bytes per second, until the result is dropped.
     pub fn slow_down(&self, rate: u64) -> Outcome<Slow> {
         let name = self.device.file_name().unwrap_or_default();
         let number = std::fs::read_to_string(Path::new("/sys/block").join(name).join("dev"))?;
@@ -170,8 +170,8 @@ pub struct Frozen {
     helper: Child,
 }
 
-/// All of it is one process that was started before: a new one would first close the files of
-/// this one, and with that wait for whom it is to help.
+/// A single process that was started before does all of it: a new one would first close the files
+/// of this one, and so wait for the threads that it should help.
 const FREEZE: &str = "fsfreeze -f $0 && echo frozen && timeout 60 cat; fsfreeze -u $0";
 
 impl Frozen {

@@ -1,4 +1,4 @@
-//! What tests use of the machine: commands, loop devices, cgroups.
+//! Tools of the machine for tests: commands, loop devices, cgroups.
 
 pub(crate) mod cgroup;
 pub(crate) mod cmd;

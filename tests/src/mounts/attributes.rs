@@ -1,11 +1,11 @@
-//! What a mount reports of its files, through attributes.
+//! Reports of a mount about its files, through attributes.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::{Outcome, ensure};
 
-/// A report of the file system, asked for without a process of its own.
+/// A report of the file system, queried without a separate process.
 pub fn report(path: &Path, what: &str) -> Outcome<String> {
     let mut value = vec![0; 64 << 10];
     let len = rustix::fs::getxattr(path, format!("user.shale.stat.{what}"), &mut value[..])?;

@@ -26,8 +26,8 @@ pub fn binary() -> PathBuf {
     }
 }
 
-/// The `shale` command that aborts where `SHALE_FAILPOINT` says: `SHALE_FAILPOINTS_BIN`, or what
-/// `make failpoints` makes.
+/// The `shale` command that aborts where `SHALE_FAILPOINT` says: `SHALE_FAILPOINTS_BIN`, or the one
+/// built by `make failpoints`.
 pub fn failpoints_binary() -> PathBuf {
     match std::env::var_os("SHALE_FAILPOINTS_BIN") {
         Some(path) => path.into(),
@@ -35,7 +35,7 @@ pub fn failpoints_binary() -> PathBuf {
     }
 }
 
-/// A daemon in the foreground; how it ends can be seen.
+/// A daemon in the foreground, whose end can be observed.
 #[derive(Debug)]
 pub struct Served {
     child: Child,
@@ -83,7 +83,7 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// Mounts the store `store` (made when missing) on `mountpoint` (made when missing).
+    /// Mounts the store `store` (created when missing) on `mountpoint` (created when missing).
     pub fn new(store: PathBuf, mountpoint: PathBuf, options: &[&str]) -> Outcome<Mount> {
         fs::create_dir_all(&mountpoint)?;
         let mut log = mountpoint.clone().into_os_string();
@@ -143,7 +143,8 @@ impl Mount {
         Ok(())
     }
 
-    /// Who serves the mount: the holder of the lock, which readers share without a note.
+    /// The process that serves the mount: the holder of the lock, which readers share without a
+    /// note.
     fn server(&self) -> Outcome<i32> {
         if !self.options.iter().any(|option| option == "--ro") {
             return self.holder();
@@ -162,8 +163,8 @@ impl Mount {
             .spawn()
     }
 
-    /// Serves in the foreground with another `command` (`shale`, or something that becomes it),
-    /// until it is mounted or has ended.
+    /// Serves in the foreground with another `command` (`shale`, or one that becomes it), until it
+    /// is mounted or has ended.
     pub fn serve(&self, command: Cmd) -> Outcome<Served> {
         let child = command
             .args(["mount", "--foreground"])
@@ -191,7 +192,7 @@ impl Mount {
             .doing(format!("the lock file holds {lock:?}, not a process id"))
     }
 
-    /// True while something is mounted here.
+    /// True while any file system is mounted here.
     pub fn is_mounted(&self) -> bool {
         mounts_below(&self.mountpoint).contains(&self.mountpoint)
     }
@@ -225,7 +226,7 @@ impl Mount {
         self.start()
     }
 
-    /// Kills the daemon and waits until it has gone; the dead mount stays.
+    /// Kills the daemon and waits until it has exited; the dead mount stays.
     pub fn kill9(&mut self) -> Outcome {
         let pid = self.pid()?;
         kill(Pid::from_raw(pid), Signal::SIGKILL).doing(format!("killing the daemon {pid}"))?;
@@ -233,7 +234,7 @@ impl Mount {
         wait_gone(pid)
     }
 
-    /// Takes a dead mount away.
+    /// Removes a dead mount.
     pub fn detach(&mut self) {
         for mountpoint in mounts_below(&self.mountpoint) {
             let _ = umount2(&mountpoint, MntFlags::MNT_DETACH);
@@ -245,7 +246,7 @@ impl Mount {
         shale().arg("fsck").args(arguments).arg(&self.store).run()
     }
 
-    /// Fails unless `shale fsck` finds nothing wrong.
+    /// Fails unless `shale fsck` finds no problem.
     pub fn fsck_is_clean(&self) -> Outcome {
         self.fsck(&[])?.status_is(0)?;
         Ok(())
@@ -290,7 +291,7 @@ impl Drop for Mount {
 }
 
 /// True while a thread of the process runs; one that ended but was not reaped is not alive. The
-/// first thread may be gone before those that hold the device open.
+/// first thread may end before those that hold the device open.
 pub fn alive(pid: i32) -> bool {
     let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else {
         return false;

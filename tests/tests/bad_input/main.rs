@@ -1,5 +1,5 @@
-//! What `shale` does when it is asked for something that cannot be done: one line
-//! that says what is wrong, an exit status that is not 0, and nothing changed.
+//! Requests that `shale` cannot fulfil: one line that says what is wrong, a non-zero exit status,
+//! and nothing changed.
 
 mod commands;
 mod mountpoint;
@@ -139,7 +139,7 @@ fn refused(finished: Finished) -> Outcome<String> {
     Ok(finished.stderr)
 }
 
-/// Fails unless a mount is refused and everything below `work` is as it was.
+/// Fails unless a mount is refused and everything below `work` is unchanged.
 #[track_caller]
 fn mount_refused(
     case: &Case,
@@ -160,7 +160,7 @@ fn mount_refused(
     Ok(message)
 }
 
-/// Everything in the test's directory, without what the runner writes there.
+/// Everything in the test's directory, without the files of the runner.
 fn snapshot(
     case: &Case,
 ) -> Outcome<std::collections::BTreeMap<std::path::PathBuf, shale_tests::Entry>> {

@@ -1,5 +1,5 @@
-//! All commands times all that can be wrong with a path or a number. A command that is missing
-//! here fails the suite, so a new one cannot forget its errors.
+//! All commands with all that can be wrong with a path or a number. A command that is missing here
+//! fails the suite, so a new one cannot forget its errors.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;

@@ -1,5 +1,5 @@
-//! A real systemd, booted in namespaces of its own: it starts the unit as it is installed,
-//! recovers from a dead daemon, stops when everything is durable, and mounts what /etc/fstab says.
+//! A real systemd, booted in separate namespaces: it starts the installed unit, recovers from a
+//! dead daemon, stops when everything is durable, and mounts the lines of /etc/fstab.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -158,7 +158,7 @@ impl Machine {
         Ok(())
     }
 
-    /// What systemd and the daemon report, to find the reason of a failure.
+    /// The reports of systemd and the daemon, to find the reason of a failure.
     fn describe(&self) -> String {
         let asked = self.command("systemctl").args(["status", "--full"]);
         let service = asked.arg("shale@test").run().map(|asked| asked.text());
@@ -176,7 +176,7 @@ impl Machine {
         )
     }
 
-    /// What the mount shows of a file, seen from outside the service.
+    /// A file in the mount, seen from outside the service.
     fn read(&self, name: &str) -> Outcome<Option<Vec<u8>>> {
         let finished = self
             .command("cat")
@@ -198,7 +198,7 @@ impl Machine {
         Ok(line.arg(self.mountpoint()).run()?.status.success())
     }
 
-    /// What is in the store when nothing is mounted.
+    /// The contents of the store when nothing is mounted.
     fn stored(&self, name: &str) -> Outcome<Vec<u8>> {
         shale().arg("fsck").arg(self.store()).run()?.status_is(0)?;
         let copy = self.work.join("copy");

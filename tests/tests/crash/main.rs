@@ -1,9 +1,9 @@
 //! kill -9 of the daemon at random moments.
 //!
-//! Writers work on the mount and note what has been acknowledged; the daemon is
-//! killed in the middle of it; then the store must be clean, everything that was
-//! acknowledged must be there byte for byte, and everything else must be an older
-//! or newer version of itself. The same store lives through many rounds.
+//! Writers work on the mount and note what has been acknowledged; the daemon is killed meanwhile;
+//! then the store must be clean, everything that was acknowledged must be there byte for byte, and
+//! everything else must be an older or newer version of itself. The same store lives through many
+//! rounds.
 
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,7 +65,7 @@ fn campaign(case: &Case, name: &str, salt: u64, options: &[&str]) -> Outcome {
             }
             lived += 1;
         }
-        // Whatever was recovered last is still there after an orderly unmount.
+        // Everything recovered last is still there after a clean unmount.
         fs.refresh()?;
         for writer in &mut writers {
             writer

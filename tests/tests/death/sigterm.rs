@@ -1,4 +1,4 @@
-//! SIGTERM: the daemon ends in order, and waits for programs that use files.
+//! SIGTERM: the daemon shuts down cleanly, and waits for programs that use files.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -38,7 +38,7 @@ fn ends_in_order(mount: &Mount, served: &mut Served) -> Outcome {
     Ok(())
 }
 
-/// Whatever had returned before the end is there afterwards, synced or not.
+/// Everything that had returned before the end is there afterwards, synced or not.
 pub(crate) fn under_load(case: &Case) -> Outcome {
     let seed = seed()?;
     let mut rng = Rng::new(seed);
@@ -55,7 +55,7 @@ pub(crate) fn under_load(case: &Case) -> Outcome {
                 .map(|writer| scope.spawn(|| writer.work(&stop)))
                 .collect();
             std::thread::sleep(Duration::from_millis(rng.between(100, 800)));
-            // From here on the writers may find that the mount has gone.
+            // From here on the writers may find the mount gone.
             stop.store(true, Ordering::SeqCst);
             served.signal(Signal::SIGTERM)?;
             for handle in running {
@@ -85,7 +85,7 @@ pub(crate) fn under_load(case: &Case) -> Outcome {
     Ok(())
 }
 
-/// New opens fail; programs with open files go on, and lose nothing.
+/// New opens fail; programs with open files continue, and lose nothing.
 pub(crate) fn waits_for_open_files(case: &Case) -> Outcome {
     let mut mount = case.mount("fs", &[])?;
     mount.unmount()?;
@@ -96,7 +96,7 @@ pub(crate) fn waits_for_open_files(case: &Case) -> Outcome {
     let mut open = File::create_new(mount.path().join("open"))?;
     open.write_all(&first)?;
 
-    // An unmount that is asked for politely is refused, and changes nothing.
+    // A plain unmount is refused, and changes nothing.
     shale()
         .arg("unmount")
         .arg(mount.path())

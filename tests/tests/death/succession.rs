@@ -1,5 +1,5 @@
-//! A daemon among others: the one mounted after it in the same place, and the process that
-//! started it.
+//! A daemon among others: the one mounted after it in the same place, and the process that started
+//! it.
 
 use std::fs::File;
 use std::io::Write;
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use shale_tests::{Case, Cmd, Mount, Outcome, alive, binary, ensure};
 
-/// A mount stays that took the place of a lazily unmounted one, when that one ends.
+/// A mount that took the place of a lazily unmounted one stays when that one ends.
 pub(crate) fn next_mount(case: &Case) -> Outcome {
     let mut first = case.mount("fs", &[])?;
     let pid = first.pid()?;

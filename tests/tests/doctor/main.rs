@@ -1,5 +1,5 @@
-//! `shale doctor` on real machines, mounts and stores. What each check makes of its facts is
-//! tested where the checks are.
+//! `shale doctor` on real machines, mounts and stores. The judgement of each check is tested beside
+//! the checks.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -134,7 +134,7 @@ fn damaged(case: &Case) -> Outcome {
     is(mount.store(), "store", "problem", "")
 }
 
-/// Spoils the stored form of a file that is stored as it is: its bytes are found in a pack.
+/// Damages the stored form of a file that is stored raw: its bytes are found in a pack.
 fn spoil(store: &Path, contents: &[u8]) -> Outcome {
     let packs = store.join("packs");
     let needle = &contents[contents.len() / 2..][..64];
@@ -172,7 +172,7 @@ fn damaged_data(case: &Case) -> Outcome {
     }
     let (found, _) = ask(mount.path(), "data")?;
     ensure!(!format!("{found:?}").contains("good.nc"), "{found:?}");
-    // Neither who mounted it nor root: told nothing of other people's files.
+    // Neither the user who mounted it nor root: learns nothing about other users' files.
     let refused = Cmd::new("getfattr")
         .args(["-n", "user.shale.stat.damaged"])
         .arg(mount.path())

@@ -1,4 +1,4 @@
-//! The libraries of scientists on a full device: an exception as on ext4, never a crash.
+//! Scientific libraries on a full device: an exception as on ext4, never a crash.
 
 use shale_tests::{Case, Cmd, Finished, LoopFs, Mount, Outcome, ensure, note, python, script};
 

@@ -1,4 +1,4 @@
-//! What test suites do to small devices: fill, punch, overwrite, delete, and fill again.
+//! Typical work of test suites on small devices: fill, punch, overwrite, delete, and fill again.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -36,7 +36,7 @@ fn fits(result: std::io::Result<()>) -> Outcome<bool> {
     }
 }
 
-/// What must be in the files when everything has ended.
+/// The expected contents of the files at the end.
 type Contents = BTreeMap<PathBuf, Vec<u8>>;
 
 fn check(kept: &Contents, when: &str) -> Outcome {
@@ -99,7 +99,7 @@ pub(crate) fn many_small_files(case: &Case) -> Outcome {
     finish(mount, &kept)
 }
 
-/// Fills the device with one file; returns what was accepted.
+/// Fills the device with one file; returns the accepted bytes.
 fn fill(path: &Path, rng: &mut Rng) -> Outcome<Vec<u8>> {
     let mut bytes = rng.bytes(400 * MIB);
     let (accepted, told) = write_pieces(path, &bytes, 64 << 10)?;
@@ -184,8 +184,9 @@ pub(crate) fn fallocate_near_the_end(case: &Case) -> Outcome {
     finish(mount, &Contents::from([(path, bytes)]))
 }
 
-/// Overwriting needs room for the new bytes before the old ones go, as wherever nothing is written
-/// in place. What is refused changes nothing, what is accepted stays, and room helps.
+/// Overwriting needs room for the new bytes before the old ones are freed, as on every
+/// copy-on-write file system. A refused write changes nothing, an accepted one stays, and freeing
+/// room helps.
 pub(crate) fn overwrite_in_place(case: &Case) -> Outcome {
     let (_device, mount) = small(case, 150)?;
     let mut rng = Rng::new(63);

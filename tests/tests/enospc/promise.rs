@@ -1,4 +1,4 @@
-//! What `write` accepted is stored, or the program gets an error and keeps getting it.
+//! Data that `write` accepted is stored, or the program gets an error and keeps getting it.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -16,8 +16,8 @@ use shale_tests::{
 
 use crate::MIB;
 
-/// As netCDF-C writes classic files: small pieces, `write` checked and `close` not. Returns what
-/// was accepted, and the error that ended it.
+/// Like netCDF-C with classic files: small pieces, `write` checked and `close` not. Returns the
+/// accepted bytes, and the error that ended it.
 pub(crate) fn write_pieces(
     path: &Path,
     bytes: &[u8],
@@ -34,7 +34,7 @@ pub(crate) fn write_pieces(
     Ok((accepted, None))
 }
 
-/// Fails unless a file holds exactly what was accepted.
+/// Fails unless a file holds exactly the accepted bytes.
 pub(crate) fn holds(path: &Path, bytes: &[u8], when: &str) -> Outcome {
     let found = fs::read(path)?;
     ensure_eq!(
@@ -186,7 +186,7 @@ pub(crate) fn lost_pages(case: &Case) -> Outcome {
     for attempt in 0..3 {
         ensure_eq!(sync(&path)?, Some(libc::ENOSPC), "fsync {attempt}");
     }
-    // Nothing is served that is not there.
+    // Only stored data is served.
     let file = File::open(&path)?;
     let mut page = vec![0; 4096];
     for at in (0..bytes.len()).step_by(64 << 10) {
@@ -213,7 +213,7 @@ pub(crate) fn lost_pages(case: &Case) -> Outcome {
         "`shale stat` says nothing:\n{report}"
     );
 
-    // Room alone brings nothing back.
+    // Room alone restores nothing.
     fs::remove_file(&filler)?;
     for attempt in 0..3 {
         ensure_eq!(
@@ -243,7 +243,7 @@ pub(crate) fn lost_pages(case: &Case) -> Outcome {
     mount.fsck_is_clean()
 }
 
-/// What is lost can be written again, or cut off; then everything is as it should be.
+/// Lost data can be written again, or cut off; then everything works again.
 pub(crate) fn lost_pages_come_back(case: &Case) -> Outcome {
     let device = case.loop_fs("device", LoopFs::Ext4, 200 << 20)?;
     let store = device.path().join("store");
@@ -259,7 +259,7 @@ pub(crate) fn lost_pages_come_back(case: &Case) -> Outcome {
     let file = File::options().write(true).open(&cut)?;
     file.set_len(0)?;
     file.write_all_at(b"short", 0)?;
-    // The kernel itself tells of an error once that the program did not live to see.
+    // The kernel itself reports an error once that the program did not live to see.
     let _ = file.sync_all();
     file.sync_all()?;
     drop(file);
@@ -284,7 +284,7 @@ pub(crate) fn lost_pages_come_back(case: &Case) -> Outcome {
     mount.fsck_is_clean()
 }
 
-/// What counts is what is stored, not what was written.
+/// The stored size counts, not the written one.
 pub(crate) fn compressible(case: &Case) -> Outcome {
     let device = case.loop_fs("device", LoopFs::Ext4, 200 << 20)?;
     let mut mount = Mount::new(device.path().join("store"), case.work().join("fs"), &[])?;
@@ -315,7 +315,7 @@ pub(crate) fn compressible(case: &Case) -> Outcome {
     mount.fsck_is_clean()
 }
 
-/// Two mounts that know nothing of each other fill one device.
+/// Two independent mounts fill one device.
 pub(crate) fn two_mounts(case: &Case) -> Outcome {
     let device = case.loop_fs("device", LoopFs::Ext4, 300 << 20)?;
     let mut mounts = Vec::new();
@@ -355,7 +355,7 @@ pub(crate) fn two_mounts(case: &Case) -> Outcome {
     Ok(())
 }
 
-/// Another program takes what is free on the device, to the last block, while a writer writes.
+/// Another program takes all free space of the device, to the last block, while a writer writes.
 pub(crate) fn other_program(case: &Case) -> Outcome {
     let device = case.loop_fs("device", LoopFs::Ext4, 300 << 20)?;
     let mut mount = Mount::new(device.path().join("store"), case.work().join("fs"), &[])?;
@@ -380,7 +380,7 @@ pub(crate) fn other_program(case: &Case) -> Outcome {
     })?;
     note(format!("{} MiB accepted", accepted / MIB));
     ensure_eq!(told, Some(Errno::ENOSPC), "what `write` said");
-    // Everything accepted has its place; only ending in order needs a little room.
+    // All accepted data has its place; only a clean shutdown needs a little room.
     let mut found = Vec::new();
     File::open(&path)?.read_to_end(&mut found)?;
     ensure!(

@@ -1,5 +1,5 @@
-//! Random programs on random small devices. A program that got no error finds everything
-//! after a remount; for the others, what was accepted before the error is there.
+//! Random programs on random small devices. A program that got no error finds everything after a
+//! remount; for the others, the data accepted before the error is there.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -13,7 +13,7 @@ use shale_tests::{
 
 use crate::MIB;
 
-/// What a program leaves behind.
+/// The traces of a program.
 struct Written {
     path: PathBuf,
     bytes: Vec<u8>,
@@ -21,9 +21,9 @@ struct Written {
     mapped: bool,
     /// Bytes that `write` accepted.
     accepted: usize,
-    /// `write` or `msync` said that not everything was written.
+    /// `write` or `msync` reported that not everything was written.
     told: bool,
-    /// `fsync` or `close` said that something of what was accepted is not stored.
+    /// `fsync` or `close` reported that some accepted data is not stored.
     told_late: bool,
 }
 
@@ -83,7 +83,7 @@ fn stream(path: PathBuf, rng: &mut Rng) -> Outcome<Written> {
     })
 }
 
-/// Writes through a mapping, in a program of its own, which may die of it.
+/// Writes through a mapping, in a separate program, which may die of it.
 fn mapped(case: &Case, path: PathBuf, rng: &mut Rng) -> Outcome<Written> {
     let len = rng.between(1, 20 * MIB as u64) as usize;
     let bytes = contents(rng, len);

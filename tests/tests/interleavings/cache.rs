@@ -48,7 +48,7 @@ pub(crate) fn loading(_case: &Case) -> Outcome {
                             2 => cache.put(at(0), Arc::new(vec![0; 100])),
                             _ => drop(cache.memory(100)),
                         }
-                        assert!(cache.fill().0 <= 250);
+                        assert!(cache.used() <= 250);
                     }
                 })
             })

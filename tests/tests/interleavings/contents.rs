@@ -31,7 +31,7 @@ const ALL: Counts<3> = [2, 2, 2];
 
 static MODEL: LazyLock<Model<3>> = LazyLock::new(|| Model::new(&BASE, &CHANGES));
 
-/// What was there when a sync had returned, and what had been done before it was called.
+/// The state when a sync had returned, and the changes made before it was called.
 struct Synced {
     survivor: Survivor,
     done: Counts<3>,
@@ -46,7 +46,8 @@ fn make(fixture: &Fixture, file: &Arc<File>, change: Change) {
             cut.expect("the index works");
         }
         Change::Punch(at, len) => {
-            let cut = fixture.store.punch(file, (START + at) as u64, len as u64);
+            let range = (START + at) as u64..(START + at + len) as u64;
+            let cut = fixture.store.punch(file, range);
             cut.expect("the index works");
         }
     }
@@ -59,7 +60,7 @@ fn begin(fixture: &Fixture) -> Arc<File> {
     file
 }
 
-/// What is in a file, read from front to back.
+/// The contents of a file, read from front to back.
 fn read(fixture: &Fixture, file: &Arc<File>) -> Vec<u8> {
     let mut out = Vec::new();
     for (at, len) in [(0, START), (START, 2 * BASE.len())] {
@@ -130,7 +131,7 @@ fn change(
     }
 }
 
-/// The file is as it must be, in this session and in the next one.
+/// The file has the expected contents, in this session and in the next one.
 fn end(fixture: Fixture, file: Arc<File>) {
     let last = read(&fixture, &file);
     assert!(MODEL.allows(&last, ALL, ALL), "not all changes are there");
@@ -179,8 +180,8 @@ fn settle(fixture: &Fixture, file: &Arc<File>) {
     TILED.note(extents.iter().any(tiled));
 }
 
-/// Asks for all packs with dead bytes to be emptied, and waits for it.
-fn collect(fixture: &Fixture) {
+/// Requests that all packs with garbage be emptied, and waits for it.
+pub(crate) fn collect(fixture: &Fixture) {
     fixture.store.request_gc(100);
     while fixture.store.gc_state() == GcState::Running {
         thread::yield_now();
@@ -237,7 +238,7 @@ pub(crate) fn collected(_case: &Case) -> Outcome {
     explore_store(|| {
         let fixture = Fixture::new();
         let file = begin(&fixture);
-        // Something has to be dead for the rest to be moved.
+        // Some bytes have to be dead for the rest to be moved.
         fixture.write(&file, START + CHUNK, &BASE[..CHUNK]);
         fixture.store.sync(&file).expect("the disk works");
         change(

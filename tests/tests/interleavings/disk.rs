@@ -14,7 +14,7 @@ use shuttle::thread;
 pub(crate) const PACKS: &str = "packs";
 const TOTAL: u64 = 1 << 40;
 
-/// What a disk is asked to do and may refuse.
+/// The operations of a disk, which it may refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Create,
@@ -75,7 +75,7 @@ impl Disk {
         self.state().failing = None;
     }
 
-    /// What a loss of power leaves: only what is durable.
+    /// The remains of a loss of power: only durable data.
     pub(crate) fn survivors(&self) -> Self {
         let state = self.state();
         let survives = |path: &&PathBuf| {

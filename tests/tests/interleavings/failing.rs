@@ -23,7 +23,7 @@ fn fail_once(fixture: &Fixture) {
     fixture.disk.fail(step, thread_rng().gen_range(0..most));
 }
 
-/// What was there when all syncs of a file had returned, and what it held.
+/// The state when all syncs of a file had returned, and its contents.
 struct Synced {
     ino: u64,
     contents: Vec<u8>,

@@ -77,7 +77,7 @@ fn ask(store: &Store) {
 /// Waits until time alone has let orphans go and has committed what was written of other files.
 fn let_go(store: &Store) {
     let orphans = || store.committed().orphans().expect("the index works");
-    while !orphans().is_empty() || store.gauges().dirty_files > 0 {
+    while !orphans().0.is_empty() || store.gauges().dirty_files > 0 {
         pass_time();
         thread::yield_now();
     }

@@ -1,4 +1,4 @@
-//! A small store in memory, all of whose locks and threads are under the scheduler.
+//! A small store in memory, with all locks and threads under the scheduler.
 
 use std::sync::Arc;
 
@@ -31,7 +31,7 @@ pub(crate) struct Fixture {
     pub(crate) store: Store,
 }
 
-/// What a loss of power would leave.
+/// The remains of a loss of power.
 pub(crate) struct Survivor {
     disk: Disk,
     kv: ReferenceKv,
@@ -44,6 +44,11 @@ impl Fixture {
 
     pub(crate) fn with_memory(memory: usize) -> Self {
         Self::on(Disk::new(), ReferenceKv::new(), memory)
+    }
+
+    /// One of several stores over one disk and one index.
+    pub(crate) fn joined(disk: &Disk, kv: &ReferenceKv) -> Self {
+        Self::on(disk.clone(), kv.another(), PLENTY)
     }
 
     fn on(disk: Disk, kv: ReferenceKv, memory: usize) -> Self {
@@ -84,7 +89,7 @@ impl Fixture {
         self.store.file(inode.ino).expect("it is there")
     }
 
-    /// The same with something durable in it.
+    /// The same with some durable data.
     pub(crate) fn written(&self, name: &str, contents: &[u8]) -> Arc<File> {
         let file = self.create(name);
         self.write(&file, 0, contents);
@@ -117,7 +122,12 @@ impl Fixture {
         batch.add(file, &[], &AGAIN)
     }
 
-    /// What a loss of power would leave now.
+    /// Asserts that files that another store has written, too, are sound.
+    pub(crate) fn assert_shared(&self, inodes: &[u64]) {
+        testing::assert_shared(&self.store, inodes);
+    }
+
+    /// The remains of a loss of power now.
     pub(crate) fn survivor(&self) -> Survivor {
         Survivor {
             disk: self.disk.survivors(),
@@ -125,8 +135,8 @@ impl Fixture {
         }
     }
 
-    /// Ends the session and asserts that nothing of it is left in memory, and that packs count what
-    /// is in these files, which must be all. Returns the contents that the next session finds.
+    /// Ends the session and asserts that nothing of it is left in memory, and that packs count the
+    /// bytes of these files, which must be all. Returns the contents that the next session finds.
     pub(crate) fn end(self, inodes: &[u64]) -> Vec<Vec<u8>> {
         self.store.shut_down().expect("the disk works");
         testing::assert_at_rest(&self.store);

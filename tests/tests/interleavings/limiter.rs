@@ -93,7 +93,7 @@ pub(crate) fn pressure(_case: &Case) -> Outcome {
             thread::spawn(move || {
                 while control.next().is_some() {
                     let written = dirty.swap(0, Ordering::SeqCst);
-                    // Giving nothing would wake those who wait for nothing, for ever if the
+                    // Giving nothing would wake the writers that wait for nothing, for ever if the
                     // scheduler prefers them.
                     if written > 0 {
                         limiter.give(written);
@@ -116,7 +116,7 @@ pub(crate) fn pressure(_case: &Case) -> Outcome {
                             .take(60, || control.press())
                             .expect("nothing is stalled");
                         dirty.fetch_add(60, Ordering::SeqCst);
-                        // As the pipeline does once a chunk is ready.
+                        // As a worker does once a chunk is ready.
                         control.kick();
                     }
                 })

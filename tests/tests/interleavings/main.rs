@@ -1,5 +1,5 @@
-//! The small parts on whose locks everything waits, and a store as a whole, under thousands of
-//! schedules: no deadlock, no lost wake-up, no broken promise. The crates are built with the
+//! The small parts with the locks that threads wait on, and a store as a whole, under thousands of
+//! schedules: no deadlock, no lost wake-up, no broken guarantee. The crates are built with the
 //! feature `shuttle`, which puts their locks, threads and channels under a scheduler.
 
 mod cache;
@@ -14,6 +14,8 @@ mod limiter;
 mod model;
 mod packs;
 mod pins;
+mod replicated;
+mod sharing;
 
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -78,20 +80,34 @@ fn main() -> ExitCode {
         )
         .test("a_disk_that_fails_once_loses_nothing", failing::failing)
         .test("writers_make_progress_when_memory_is_full", failing::full)
+        .test("changes_of_two_stores_are_serializable", sharing::written)
+        .test(
+            "two_stores_settle_and_collect_what_the_other_one_writes",
+            sharing::settled_and_collected,
+        )
+        .test(
+            "a_file_that_one_store_removes_stays_while_the_other_has_it_open",
+            sharing::removed,
+        )
         .test(
             "full_memory_and_a_disk_that_fails_once",
             failing::full_and_failing,
         )
+        .test(
+            "transactions_of_sessions_happen_once_and_as_answered",
+            replicated::exactly_once,
+        )
+        .test("an_evicted_session_is_told_the_truth", replicated::evicted)
         .run()
 }
 
-/// Runs a program under many schedules: uniformly random ones, and ones with few but nasty
-/// changes between threads.
 /// The errno that a program would get.
 fn errno(error: shale_store::Error) -> i32 {
     shale_fs::Error::from(error).errno()
 }
 
+/// Runs a program under many schedules: uniformly random ones, and ones with few but nasty
+/// changes between threads.
 fn explore(program: impl Fn() + Send + Sync + Copy + 'static) -> Outcome {
     explore_part(1, program)
 }

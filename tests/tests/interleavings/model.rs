@@ -1,4 +1,4 @@
-//! What a file can hold while several threads change it, each in an order of its own.
+//! Possible contents of a file while several threads change it, each in its own order.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -19,9 +19,9 @@ use crate::worker::{self, RECORD};
 /// Nothing may take longer than this.
 const SLOWEST: Duration = Duration::from_secs(30);
 const MEMORY: u64 = 64 << 20;
-/// What a daemon may use, as docs/security.md states it.
+/// The memory that a daemon may use, as docs/security.md states it.
 const MOST_MEMORY: u64 = MEMORY + (128 << 20);
-/// What it keeps of that after being idle for a while, as docs/admin.md states it.
+/// The memory that it keeps after being idle for a while, as docs/admin.md states it.
 const KEPT_MEMORY: u64 = 48 << 20;
 /// Packs that are kept open, and what a session has begun.
 const KEPT_HANDLES: usize = 8;
@@ -49,6 +49,9 @@ pub(crate) fn leaves_nothing_behind(case: &Case) -> Outcome {
     let pid = mount.pid()?;
     let (before, handles_before) = (resident(pid)?, handles(pid)?);
 
+    // The crowd leaves this one alone. It is to be settled while the others are busy.
+    let numbers = (0..1u32 << 18).flat_map(|number| (number / 7).to_le_bytes());
+    fs::write(top.join("quiet"), numbers.collect::<Vec<u8>>())?;
     fs::create_dir(top.join("common"))?;
     File::create(top.join("log"))?;
     let mut workers = Vec::new();

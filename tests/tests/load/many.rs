@@ -79,7 +79,7 @@ fn by_several(limit: u64, work: impl Fn(u64) -> Outcome + Sync) -> Outcome {
             if number >= limit {
                 return Ok(());
             }
-            // Who fails leaves nothing to do for the others.
+            // After a failure the others stop, too.
             work(number).inspect_err(|_| next.store(limit, Ordering::Relaxed))?;
         }
     };
@@ -134,7 +134,7 @@ pub(crate) fn entries(case: &Case) -> Outcome {
     mount.fsck_is_clean()
 }
 
-/// A file that is nearly nothing but holes.
+/// A file that consists almost only of holes.
 pub(crate) fn holes(case: &Case) -> Outcome {
     let seed = seed()?;
     let mut rng = Rng::new(seed);
@@ -195,7 +195,7 @@ pub(crate) fn holes(case: &Case) -> Outcome {
     mount.fsck_is_clean()
 }
 
-/// Handles that are all open at once, each with something to write.
+/// Handles that are all open at once, each with unwritten data.
 pub(crate) fn handles(case: &Case) -> Outcome {
     let count: u64 = choose(1000, 10_000);
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;

@@ -139,7 +139,7 @@ impl Worker {
         format!("file-{}", self.next).into()
     }
 
-    /// Half of what is written compresses.
+    /// Half of the written data compresses.
     fn bytes(&mut self, most: usize) -> Vec<u8> {
         let length = self.rng.between(1, most as u64) as usize;
         if self.rng.one_in(2) {

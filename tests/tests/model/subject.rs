@@ -1,4 +1,4 @@
-//! What the model is compared with: ShaleFS in this process, and a mounted file system.
+//! The subjects of the comparison: ShaleFS in this process, and a mounted file system.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -142,16 +142,19 @@ impl InProcess {
 
     fn execute(&self, step: &Step) -> Answer {
         let fs = self.fs();
-        let caller = Caller::default();
+        let caller = Caller {
+            umask: 0o022,
+            ..Caller::default()
+        };
         match step {
             Step::Create(path) => {
                 let (dir, name) = self.parent(&names(path))?;
-                let made = fs.create(&caller, dir, name.as_bytes(), 0o666, 0o022, Access::WRITE);
+                let made = fs.create(&caller, dir, name.as_bytes(), 0o666, Access::WRITE);
                 fs.release(made.map_err(errno)?.1);
             }
             Step::Mkdir(path) => {
                 let (dir, name) = self.parent(&names(path))?;
-                fs.mkdir(&caller, dir, name.as_bytes(), 0o777, 0o022)
+                fs.mkdir(&caller, dir, name.as_bytes(), 0o777)
                     .map_err(errno)?;
             }
             Step::Symlink(path) => {
@@ -316,7 +319,7 @@ impl Subject for InProcess {
     }
 }
 
-/// A mounted file system; every sequence has a directory of its own.
+/// A mounted file system; every sequence has its own directory.
 pub(crate) struct Mounted<'a> {
     fs: &'a RefCell<TestFs>,
     top: String,

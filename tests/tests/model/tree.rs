@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use crate::{Step, contents, names};
 
-/// The result of a step: an errno, or what a look-up showed.
+/// The result of a step: an errno, or the result of a look-up.
 pub(crate) type Answer = Result<Option<Entry>, i32>;
 
-/// What can be seen of a file.
+/// The visible properties of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Entry {
     /// Permissions, links.

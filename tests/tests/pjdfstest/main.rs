@@ -1,4 +1,4 @@
-//! pjdfstest on ext4 and on ShaleFS: whatever passes there must pass here.
+//! pjdfstest on ext4 and on ShaleFS: every test that passes there must pass here.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What policies do.
+//! The effects of policies.
 
 use std::fs::{self, File};
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! Policies: what is set on directories and files, and its effects.
+//! Policies: values set on directories and files, and their effects.
 
 mod copies;
 mod effects;

@@ -1,4 +1,4 @@
-//! Where policies hold.
+//! Where policies apply.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};

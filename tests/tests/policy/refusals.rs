@@ -1,4 +1,4 @@
-//! What is refused, and what `shale policy` prints.
+//! Refusals, and the output of `shale policy`.
 
 use std::fs;
 use std::os::unix::fs::symlink;

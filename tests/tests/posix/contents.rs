@@ -1,4 +1,4 @@
-//! What is in a file, from every handle, at every time.
+//! The contents of a file, from every handle, at every time.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{IoSlice, Read, Seek, SeekFrom, Write};

@@ -1,7 +1,7 @@
 //! POSIX and Linux semantics, tested directly.
 //!
-//! What pjdfstest and fsx do not reach: sparse files, fallocate, locks, mappings
-//! shared by processes, extended attributes, directories that change under readdir.
+//! Cases that pjdfstest and fsx do not reach: sparse files, fallocate, locks, mappings shared by
+//! processes, extended attributes, directories that change under readdir.
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What happens to a store before the power goes, and what must be there afterwards.
+//! The life of a store before the power fails, and the state required afterwards.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -169,13 +169,13 @@ struct Known {
     possible: BTreeSet<Option<String>>,
 }
 
-/// What was done, and what of it has been acknowledged.
+/// The operations done, and those that have been acknowledged.
 #[derive(Clone, Debug)]
 pub(crate) struct Witness {
     opened: bool,
     files: Vec<Known>,
     renames: u64,
-    /// The first thing that did not work.
+    /// The first failure.
     failure: Option<String>,
     /// Changes of the disk before the life came to its end, and steps that change nothing.
     pub(crate) end: (u64, u64),
@@ -222,7 +222,7 @@ impl Witness {
         Ok(())
     }
 
-    /// What failed first.
+    /// The first failure.
     pub(crate) fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }

@@ -1,9 +1,8 @@
 //! A store on a disk that loses power after every single step.
 //!
-//! The same life is repeated on a simulated disk, each time with the power cut one
-//! step later; then with a single failing step in each. What was not synced is then dropped, kept,
-//! or kept sector by sector and name by name; fsck must find nothing wrong, and every acknowledged
-//! fsync must be there.
+//! The same life is repeated on a simulated disk, each time with the power cut one step later; then
+//! with a single failing step in each. Unsynced data is then dropped, kept, or kept sector by
+//! sector and name by name; fsck must find no problem, and every acknowledged fsync must be there.
 
 mod life;
 mod sizes;
@@ -50,7 +49,7 @@ fn main() -> ExitCode {
         .run()
 }
 
-/// Where the disk and what is found after it are.
+/// The places of the disk and of the state found after it.
 fn fresh(dir: &Path) -> Outcome {
     if dir.exists() {
         std::fs::remove_dir_all(dir)?;
@@ -98,7 +97,7 @@ fn check(store: &Path, witness: &Witness) -> Outcome {
     witness.check(store)
 }
 
-/// The power goes at each of the last steps of a life.
+/// The power fails at each of the last steps of a life.
 fn at_steps(case: &Case, life: &Life, last: u64) -> Outcome {
     let work = case.work();
     let whole = lose_power(work, life, u64::MAX, &[Left::Nothing])?;

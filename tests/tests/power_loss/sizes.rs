@@ -99,7 +99,7 @@ pub(crate) fn files_synced_beside_a_lost_pack_survive(case: &Case) -> Outcome {
     );
     found.close(again);
     found.shut_down().map_err(refused)?;
-    // Without power it cannot end in order.
+    // Without power it cannot shut down cleanly.
     store.close(file);
     let _ = store.shut_down();
     Ok(())

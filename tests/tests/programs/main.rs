@@ -1,5 +1,5 @@
-//! Real programs, unmodified: the same is done on the host's file system and on
-//! the mount, and what comes out must be the same, byte for byte or value for value.
+//! Real programs, unmodified: they do the same on the host's file system and on the mount, and the
+//! results must agree, byte for byte or value for value.
 
 mod copies;
 mod formats;

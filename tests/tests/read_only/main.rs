@@ -1,5 +1,5 @@
-//! A store that is mounted read-only: nothing in it is written, it may be on a medium that cannot
-//! be written, and any number of mounts share it.
+//! A store that is mounted read-only: nothing in it is written, it may be on a read-only medium,
+//! and any number of mounts share it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -1,4 +1,4 @@
-//! docs/json.md against what the commands print.
+//! docs/json.md against the output of the commands.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -14,7 +14,7 @@ use shale_tests::{
 /// Types of a field, by its place: `entries[].path`.
 type Fields = BTreeMap<String, BTreeSet<&'static str>>;
 
-/// What the page says, by command; `every` of all, `error` of errors.
+/// The contents of the page, by command; `every` of all, `error` of errors.
 fn documented() -> Outcome<BTreeMap<String, Fields>> {
     let text = fs::read_to_string(root().join("docs/json.md"))?;
     let mut all: BTreeMap<String, Fields> = BTreeMap::new();

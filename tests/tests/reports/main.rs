@@ -1,4 +1,4 @@
-//! What a mount reports: `shale stat`, attributes, and metrics.
+//! The reports of a mount: `shale stat`, attributes, and metrics.
 
 mod documented;
 mod metrics;

@@ -1,4 +1,4 @@
-//! Metrics: what they say, and who may read them.
+//! Metrics: their contents, and who may read them.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -1,4 +1,4 @@
-//! What `shale stat` makes of the paths that it is given, and of the width of a terminal.
+//! How `shale stat` treats the paths that it is given, and the width of a terminal.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -1,4 +1,4 @@
-//! `shale stat --vars`: what each variable of a file takes.
+//! `shale stat --vars`: the space of each variable of a file.
 
 use std::fs::{self, File};
 

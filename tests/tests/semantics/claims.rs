@@ -1,4 +1,4 @@
-//! The tests that docs/security.md and docs/reliability.md name are there.
+//! The tests that docs/security.md and docs/reliability.md name exist.
 
 use std::fs;
 use std::path::Path;

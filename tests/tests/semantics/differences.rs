@@ -1,4 +1,4 @@
-//! Where it differs from ext4.
+//! Differences from ext4.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};

@@ -1,4 +1,4 @@
-//! What is visible, and what is there after a power cut.
+//! Visibility, and the state after a power cut.
 
 use std::fs::{self, File, Permissions};
 use std::io::Write;
@@ -43,7 +43,7 @@ impl Machine {
         self.mount.path()
     }
 
-    /// What the next mount would show if the power failed now.
+    /// The state that the next mount would show if the power failed now.
     fn after_power_cut<T>(
         &mut self,
         case: &Case,
@@ -411,7 +411,7 @@ pub(crate) fn killed(case: &Case) -> Outcome {
     ensure!(holds_sample(&other), "what was durable");
     mount.unmount()?;
     mount.fsck_is_clean()?;
-    // Ended while it still puts things in order, it has nothing else to warn of.
+    // Killed while it still recovers, it has nothing else to warn of.
     for _ in 0..5 {
         mount.start()?;
         mount.kill9()?;
@@ -420,7 +420,7 @@ pub(crate) fn killed(case: &Case) -> Outcome {
         mount.unmount()?;
     }
     let log = mount.log_text();
-    let deaths = log.matches("did not end in order").count();
+    let deaths = log.matches("did not shut down cleanly").count();
     ensure_eq!(deaths, 6, "deaths that were told of: {log}");
     let warnings = log.matches("WARN").count();
     ensure_eq!(warnings, deaths, "there is nothing else to warn of: {log}");

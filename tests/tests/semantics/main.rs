@@ -1,5 +1,5 @@
 //! docs/semantics.md, executed: a test for each row of its tables, and one that fails when a row
-//! has no test. And the claims of docs/security.md have theirs.
+//! has no test. The claims of docs/security.md have tests as well.
 
 mod claims;
 mod differences;

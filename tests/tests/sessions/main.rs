@@ -1,5 +1,5 @@
-//! Sessions of a store one after the other: what each leaves behind, and what the next says of one
-//! that died.
+//! Sessions of a store one after the other: the remains of each, and the report of the next about
+//! one that died.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -62,7 +62,7 @@ fn told(case: &Case) -> Outcome {
     };
     for part in [
         " WARN ",
-        "did not end in order",
+        "did not shut down cleanly",
         &format!("process {pid} (mounted on {})", mount.path().display()),
         "/run 1/synced",
         "/run 1/being written",
@@ -74,7 +74,7 @@ fn told(case: &Case) -> Outcome {
         "a file of an earlier session: {line}"
     );
     let since = mount.log_text().len();
-    // It is told once: this session ends in order.
+    // It is reported once: this session shuts down cleanly.
     mount.remount()?;
     let lines = logged(&mount, since);
     ensure!(lines.is_empty(), "again: {lines:#?}");
@@ -84,14 +84,14 @@ fn told(case: &Case) -> Outcome {
     mount.start()?;
     let lines = logged(&mount, since);
     ensure!(
-        lines.len() == 1 && lines[0].contains("did not end in order"),
+        lines.len() == 1 && lines[0].contains("did not shut down cleanly"),
         "{lines:#?}"
     );
     ensure!(
         !lines[0].contains("/run 1"),
         "nothing was written: {lines:#?}"
     );
-    // Those who only read are told as well, and change nothing about that.
+    // Read-only mounts report it as well, and change nothing about that.
     mount.kill9()?;
     mount.detach();
     for _ in 0..2 {
@@ -99,7 +99,7 @@ fn told(case: &Case) -> Outcome {
         let mut reader = Mount::new(mount.store().to_owned(), mount.path().to_owned(), &["--ro"])?;
         let lines = logged(&reader, since);
         ensure!(
-            lines.len() == 1 && lines[0].contains("did not end in order"),
+            lines.len() == 1 && lines[0].contains("did not shut down cleanly"),
             "read-only: {lines:#?}"
         );
         reader.unmount()?;
@@ -147,7 +147,7 @@ enum End {
     Death,
 }
 
-/// What a session leaves in the directory of packs: files of the catalog, and directories of
+/// The remains of a session in the directory of packs: files of the catalog, and directories of
 /// sessions without a pack.
 fn left(store: &Path) -> Outcome<(usize, Vec<String>)> {
     let packs = store.join("packs");

@@ -1,4 +1,4 @@
-//! What `shale settle` and `shale demo` report.
+//! The reports of `shale settle` and `shale demo`.
 
 use std::fs::{self};
 use std::path::PathBuf;
@@ -47,7 +47,7 @@ pub(crate) fn demo(case: &Case) -> Outcome {
         line("read back")?.ends_with("every byte as written"),
         "{text}"
     );
-    let gzip = line("beside it")?.strip_prefix("gzip -6 ").doing("gzip")?;
+    let gzip = line("others")?.strip_prefix("gzip -6 ").doing("gzip")?;
     let gzip = ratio(gzip.split(',').next().unwrap_or_default())?;
     ensure!(
         gzip > 1.0 && gzip < settled,

@@ -36,7 +36,8 @@ pub(crate) fn a_dead_device_is_reported(case: &Case) -> Outcome {
 
     device.die()?;
 
-    // The handle whose data cannot be stored is told, and told again: it is never acknowledged.
+    // The handle whose data cannot be stored gets the error, again and again: the data is never
+    // acknowledged.
     ensure_eq!(errno_of(writer.sync_all(), "fsync")?, libc::EIO);
     ensure_eq!(errno_of(writer.sync_all(), "the next fsync")?, libc::EIO);
     // What is in memory stays readable; what is not, is an error and no zeros.
@@ -55,11 +56,11 @@ pub(crate) fn a_dead_device_is_reported(case: &Case) -> Outcome {
         errno_of(fs::remove_file(path("file-4")), "unlink")?,
         libc::EIO
     );
-    // A handle that wrote nothing has nothing to be told.
+    // A handle that wrote nothing gets no error.
     drop(innocent);
     drop((reader, writer));
 
-    // The mount can be taken away, and does not claim that everything is durable.
+    // The mount can be removed, and does not claim that everything is durable.
     let pid = mount.pid()?;
     let finished = shale().arg("unmount").arg(mount.path()).run()?;
     ensure!(

@@ -41,7 +41,7 @@ fn accepted(case: &Case) -> Outcome {
     Ok(())
 }
 
-/// What systemd makes of the line that the documents recommend.
+/// The unit that systemd generates from the line that the documents recommend.
 fn fstab(case: &Case) -> Outcome {
     for document in ["docs/admin.md", "packaging/mount.fuse.shale.8"] {
         let text = fs::read_to_string(root().join(document))?.replace("\\-", "-");

@@ -1,4 +1,4 @@
-//! Which bytes of a store are what.
+//! The classes of bytes of a store.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use shale_codec::{FrameKind, HEADER_LEN, parse_header};
 use shale_tests::{Failure, Outcome};
 
-/// Bytes of a pack before its first frame, and behind its directory.
+/// Bytes of a pack before its first frame, and after its directory.
 const PACK_HEADER: usize = 64;
 const PACK_TRAILER: usize = 32;
 
-/// What bytes are.
+/// A class of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Class {
     Superblock,

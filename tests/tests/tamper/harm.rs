@@ -1,4 +1,4 @@
-//! What is done to bytes.
+//! Ways to damage bytes.
 
 use std::fs;
 use std::path::Path;
@@ -8,7 +8,7 @@ use shale_tests::{Outcome, Rng};
 use crate::classes::{Class, Place, classes};
 use crate::specimen::Specimen;
 
-/// What is done.
+/// A kind of damage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Harm {
     FlipBit,

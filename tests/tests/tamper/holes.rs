@@ -1,7 +1,7 @@
-//! The index is gone, and one frame of the catalog cannot be read: each in turn.
+//! The index is lost, and one frame of the catalog cannot be read: each in turn.
 //!
-//! What was committed in it is not known then. Every file has to be there all the same, whole, under
-//! its name or another, or fsck has to say which one may not be what it was.
+//! The commits in it are then unknown. Every file must be there all the same, complete, under its
+//! name or another, or fsck must say which one may have changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -135,7 +135,7 @@ pub(crate) fn anywhere(case: &Case) -> Outcome {
     Ok(())
 }
 
-/// Returns how many files are not what they were. The report must name all of them.
+/// Returns how many files have changed. The report must name all of them.
 fn hides_nothing(store: &Path, report: &FsckReport, expected: &Tree) -> Outcome<u64> {
     let check = fsck(store, &FsckOptions::default(), &mut |_, _| {}).map_err(failed)?;
     ensure!(check.problems.is_empty(), "left: {:?}", check.problems);

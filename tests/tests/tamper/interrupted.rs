@@ -1,7 +1,7 @@
 //! Repairs that end early: at every single step, by a kill, a loss of power, or lack of space.
 //!
-//! Whatever step it was, nothing is lost by it: the store opens as it did before or says why not,
-//! and the same repair, run again, repairs everything.
+//! Whatever the step, nothing is lost by it: the store opens as before or says why not, and the
+//! same repair, run again, repairs everything.
 
 use std::fs;
 use std::io;
@@ -19,7 +19,7 @@ const REPAIR: FsckOptions = FsckOptions {
     rebuild: false,
 };
 
-/// How it ends.
+/// The kind of end.
 #[derive(Clone, Copy, Debug)]
 enum End {
     /// The process is killed.
@@ -93,7 +93,7 @@ impl<'a> Harmed<'a> {
         Ok(())
     }
 
-    /// Lets a repair end early at every step and in every way.
+    /// Makes a repair end early at every step and in every way.
     fn interrupt(&mut self, what: &str, options: FsckOptions) -> Outcome {
         let mut ends = 0;
         let mut step = 0;

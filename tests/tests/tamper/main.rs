@@ -1,6 +1,6 @@
-//! Bytes of every class on disk are flipped, zeroed, cut off, exchanged, replaced by those of another
-//! file or store, and by older ones. Nothing wrong is ever served, nothing panics, what is lost is
-//! named and nothing else is, and the rest stays.
+//! Bytes of every class on disk are flipped, zeroed, cut off, exchanged, replaced by those of
+//! another file or store, and by older ones. Nothing wrong is ever served, nothing panics, exactly
+//! the lost files are named, and the rest stays.
 
 mod classes;
 mod harm;
@@ -114,7 +114,7 @@ fn with_any_class_of_bytes(case: &Case) -> Outcome {
     Ok(())
 }
 
-/// The index is gone, and the catalog has damaged bytes somewhere.
+/// The index is lost, and the catalog has damaged bytes somewhere.
 fn spoiled_catalog(case: &Case) -> Outcome {
     let specimen = Specimen::new(&case.work().join("made"))?;
     let catalog = classes(specimen.now())?
@@ -145,7 +145,7 @@ fn spoiled_catalog(case: &Case) -> Outcome {
     Ok(())
 }
 
-/// The index is gone, and the catalog has been replaced by that of another store.
+/// The index is lost, and the catalog has been replaced by that of another store.
 fn foreign_catalog(case: &Case) -> Outcome {
     let specimen = Specimen::new(&case.work().join("made"))?;
     let harmed = case.work().join("harmed");

@@ -14,7 +14,7 @@ use shale_tests::{Failure, Outcome, Rng, ensure, small_chunks, store_options};
 /// Names and contents.
 pub(crate) type Contents = BTreeMap<String, Vec<u8>>;
 
-/// What a file turned into.
+/// The state of a file afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Same,

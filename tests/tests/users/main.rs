@@ -1,4 +1,4 @@
-//! Ordinary users: mounts of their own through fusermount3.
+//! Ordinary users: private mounts through fusermount3.
 
 use std::fs::{self, File};
 use std::io;
@@ -70,7 +70,7 @@ fn full_device(case: &Case) -> Outcome {
 
 const NOBODY: u32 = 65_534;
 
-/// A mount of root, with a directory of its own for an ordinary user.
+/// A mount of root, with a directory for an ordinary user.
 fn shared_mount(case: &Case) -> Outcome<Mount> {
     let mount = case.mount("fs", &["-o", "settle=off"])?;
     fs::set_permissions(case.work(), fs::Permissions::from_mode(0o755))?;

@@ -11,11 +11,11 @@ use super::shadow::{Shadow, adopt};
 use super::step::{Step, Tear};
 use crate::device::posix::PosixBacking;
 
-/// Says whether an operation fails: its kind, its file, and its number among the changes or
+/// Decides whether an operation fails, by its kind, its file, and its number among the changes or
 /// among those that change nothing.
 type Rule = Arc<dyn Fn(Step, &Path, u64) -> Option<io::Error> + Send + Sync>;
 
-/// A disk that fails on command and knows what would survive the loss of power.
+/// A disk that fails on command and knows what would survive a loss of power.
 pub struct FaultDisk {
     pub(super) inner: PosixBacking,
     pub(super) root: PathBuf,
@@ -79,7 +79,7 @@ impl FaultDisk {
         self.dark.store(u64::MAX, Ordering::SeqCst);
     }
 
-    /// Sets what a failing write leaves.
+    /// Sets the remains of a failing write.
     pub fn tear(&self, tear: Tear) {
         *self.tear.lock() = tear;
     }

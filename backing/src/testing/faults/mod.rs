@@ -1,8 +1,8 @@
 //! A disk for tests: it fails on command, and knows what would survive a loss of power.
 //!
-//! Everything goes to an ordinary directory at once, as it does to the page cache of a machine.
-//! Beside it the disk remembers what has been synced, and the changes of names that have not.
-//! [`FaultDisk::after_power_loss`] makes the directory that a machine would find afterwards.
+//! Everything goes to an ordinary directory at once, as it does to the page cache of a machine. In
+//! addition the disk remembers which contents have been synced, and which changes of names have
+//! not. [`FaultDisk::after_power_loss`] creates the directory that a machine would find afterwards.
 
 mod backing;
 mod disk;

@@ -26,7 +26,7 @@ impl Dice {
 }
 
 impl FaultDisk {
-    /// Makes the directory that is found after a loss of power. sled's part is copied as it is.
+    /// Creates the directory that is found after a loss of power. sled's part is copied unchanged.
     ///
     /// # Errors
     /// What the operating system says.

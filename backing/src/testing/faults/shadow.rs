@@ -1,16 +1,16 @@
-//! What the disk would have after a loss of power: synced contents and names.
+//! The state of the disk after a loss of power: synced contents and names.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// sled does its own I/O: its directory is copied as it is.
+/// sled does its own I/O: its directory is copied unchanged.
 pub(super) const SLED: &str = "index/sled";
-/// What a device writes in one piece.
+/// The unit that a device writes in one piece.
 pub(super) const SECTOR: usize = 512;
 
-/// What a name stands for.
+/// The object behind a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NameTarget {
     Dir,
@@ -19,7 +19,7 @@ pub(super) enum NameTarget {
 
 pub(super) type Names = BTreeMap<PathBuf, NameTarget>;
 
-/// A change of names that is not durable yet. Each happens wholly or not at all.
+/// A change of names that is not durable yet. Each happens completely or not at all.
 #[derive(Clone, Debug)]
 pub(super) enum NameChange {
     Add(PathBuf, NameTarget),
@@ -69,8 +69,8 @@ pub(super) struct Shadow {
     pub(super) pending: Vec<NameChange>,
     /// Synced contents of each file.
     pub(super) durable: HashMap<u64, Vec<u8>>,
-    /// Sectors of each file that a failed sync has dropped: the page cache shows them and takes
-    /// them for written, so no later sync brings them to the disk.
+    /// Sectors of each file that a failed sync has dropped: the page cache shows them and considers
+    /// them written, so no later sync brings them to the disk.
     dropped: HashMap<u64, BTreeSet<usize>>,
 }
 

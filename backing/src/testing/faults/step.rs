@@ -1,4 +1,4 @@
-//! What can fail, and what a failure leaves.
+//! Operations that can fail, and the remains of a failure.
 
 /// The operations that can be made to fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,7 +39,7 @@ impl Step {
     }
 }
 
-/// What a failing write leaves on the disk.
+/// The remains of a failing write on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tear {
     /// Nothing of it.
@@ -50,7 +50,7 @@ pub enum Tear {
     AllOnce,
 }
 
-/// What a loss of power leaves of unsynced changes.
+/// The remains of unsynced changes after a loss of power.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Left {
     /// Nothing.

@@ -24,7 +24,7 @@ pub struct Mutex<T>(sync::Mutex<T>);
 #[derive(Debug)]
 pub struct MutexGuard<'a, T>(Option<sync::MutexGuard<'a, T>>);
 
-/// Where threads wait for a change of what a [`Mutex`] protects.
+/// Where threads wait for a change of the data that a [`Mutex`] protects.
 #[derive(Debug, Default)]
 pub struct Condvar(Arc<sync::Condvar>);
 

@@ -1,7 +1,7 @@
-//! How much a thread that waits for an answer is about to write.
+//! How many bytes a thread that waits for an answer is about to write.
 //!
-//! The kernel asks once for a call of `write`, whatever its length, and does not tell the length.
-//! The thread waits in that call meanwhile, so the daemon can look up its arguments.
+//! The kernel asks once for a call of `write`, whatever its length, and does not pass on the
+//! length. The thread waits in that call meanwhile, so the daemon can look up its arguments.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -12,7 +12,7 @@ const MOST: u64 = 0x7fff_f000;
 const PIECES: u64 = 1024;
 const PIECE: usize = 16;
 
-/// What a thread is about to do.
+/// The call of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Call {
     /// Write this number of bytes.
@@ -21,11 +21,11 @@ pub(super) enum Call {
     Read,
     /// Something else.
     Other,
-    /// The daemon must not look: the thread is another user's, or the system forbids it.
+    /// The daemon is not allowed to look: the thread is another user's, or the system forbids it.
     Hidden,
 }
 
-/// What a thread that waits for an answer is about to do.
+/// The call of a thread that waits for an answer.
 pub(super) fn of(thread: u32) -> Call {
     match fs::read_to_string(format!("/proc/{thread}/syscall")) {
         Ok(text) => understand(thread, &text).unwrap_or(Call::Other),
@@ -64,7 +64,7 @@ fn parse(text: &str) -> Option<(i64, Vec<u64>)> {
     Some((number, arguments.collect::<Option<_>>()?))
 }
 
-/// The lengths of the pieces of a vectored write together.
+/// The total length of the pieces of a vectored write.
 fn vector(thread: u32, address: u64, pieces: u64) -> Option<u64> {
     let mut bytes = vec![0; pieces.min(PIECES) as usize * PIECE];
     let memory = File::open(format!("/proc/{thread}/mem")).ok()?;
@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(parse(""), None);
     }
 
-    /// What a thread that is stuck in a call on a full pipe is seen to do.
+    /// The call seen of a thread that is stuck on a full pipe.
     fn seen(call: impl FnOnce(&mut std::io::PipeWriter) + Send + 'static) -> Call {
         let (reader, mut writer) = std::io::pipe().unwrap();
         let (send, receive) = std::sync::mpsc::channel();

@@ -1,8 +1,8 @@
-//! How much of a mount the kernel may hold dirty.
+//! Limits how much data of a mount the kernel may hold dirty.
 //!
-//! The kernel bounds the dirty pages of each FUSE mount by a share of the memory that may be dirty
-//! at all (1 % by default). The store holds as much of the device free. On a small device a daemon
-//! of root lowers the bound for its own mount, and touches nothing else of the system.
+//! The kernel limits the dirty pages of each FUSE mount to a share of the memory that may be dirty
+//! at all (1 % by default). The store holds that much of the device. On a small device a daemon of
+//! root lowers the limit for its own mount, and touches nothing else of the system.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -18,7 +18,7 @@ const SLACK: u64 = 1 << 20;
 const USUAL_SHARE: u64 = 10_000;
 const WHOLE: u64 = 1_000_000;
 
-/// Bounds what the kernel holds dirty for a mount on a device of this size; returns the bound.
+/// Limits the dirty data of a mount on a device of this size; returns the limit.
 pub(crate) fn bound(mountpoint: &Path, device: u64) -> u64 {
     let dirtyable = dirtyable();
     let Ok(mount) = fs::metadata(mountpoint) else {

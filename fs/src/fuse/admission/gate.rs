@@ -1,16 +1,16 @@
 //! Makes the kernel ask before its write-back cache accepts a write, while room is short.
 //!
-//! Before a cached `write` the kernel needs the mode of the file. Where it takes the mode for
-//! outdated, it asks for the attributes through the handle that is written to, and an error in
-//! the answer becomes the result of `write`. An invalidation outdates the mode but leaves the
-//! time for which attributes are good, and `read` and `lseek` look only at that. So while room is
-//! short, attributes of files that are open for writing are not good at all, and every write
-//! asks. Other calls ask too; [`call`] tells them apart by the call in which the thread waits.
+//! Before a cached `write` the kernel needs the mode of the file. If it considers the mode
+//! outdated, it asks for the attributes through the handle that is written to, and an error in the
+//! answer becomes the result of `write`. An invalidation outdates the mode but leaves the time for
+//! which attributes are valid, and `read` and `lseek` check only that. So while room is short,
+//! attributes of files that are open for writing have no validity at all, and every write asks.
+//! Other calls ask too; [`call`] tells them apart by the call in which the thread waits.
 //!
-//! Where the daemon must not look at calls, attributes are good for a long time and are
-//! invalidated again after each answer. What slips through between an answer and the next
-//! invalidation is covered: the store holds as much of the device free as the kernel may hold
-//! dirty ([`super::dirty_limit`]).
+//! If the daemon is not allowed to look at calls, attributes are valid for a long time and are
+//! invalidated again after each answer. Writes between an answer and the next invalidation are
+//! covered: the store holds as much of the device as the kernel may hold dirty
+//! ([`super::dirty_limit`]).
 
 use std::collections::HashSet;
 use std::io;
@@ -19,6 +19,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
+use shale_index::Ino;
 
 use shale_store::Asked;
 
@@ -27,12 +28,12 @@ use crate::fuse::coherence::KernelCaches;
 use crate::fuse::handles::HandleRef;
 use crate::{Error, Fs};
 
-/// How long attributes are good while room is short.
+/// How long attributes are valid while room is short.
 const LONG: Duration = Duration::from_secs(3600);
-/// Between an answer and the next invalidation: a program that writes small pieces need not ask
-/// for each.
+/// Between an answer and the next invalidation: a program that writes small pieces need not ask for
+/// each.
 const PAUSE: Duration = Duration::from_millis(2);
-/// Files remembered as having attributes that are good for long.
+/// Most files remembered as having attributes with a long validity.
 const KNOWN_MAX: usize = 1 << 20;
 
 /// Decides how long the kernel may trust attributes, and makes it ask.
@@ -41,7 +42,7 @@ pub(in crate::fuse) struct WriteGate {
     caches: Arc<KernelCaches>,
     state: Mutex<State>,
     wake: Condvar,
-    /// The daemon must not look at the calls of programs.
+    /// The daemon is not allowed to look at the calls of programs.
     blind: AtomicBool,
 }
 
@@ -54,14 +55,14 @@ pub(in crate::fuse) struct Question {
 
 #[derive(Default)]
 struct State {
-    /// Files open for writing whose attributes the kernel has been told again.
-    shown: HashSet<u64>,
-    /// Files whose attributes are good for long: if the kernel asks through a handle, it is for
+    /// Files open for writing whose attributes the kernel has received again.
+    shown: HashSet<Ino>,
+    /// Files whose attributes have a long validity: if the kernel asks through a handle, it is for
     /// a write.
-    known: HashSet<u64>,
-    /// Files that were created or emptied and for which no question has come yet. Their
-    /// attributes are not good at all, so that already the first write asks.
-    fresh: HashSet<u64>,
+    known: HashSet<Ino>,
+    /// Files that were created or emptied and for which no question has come yet. Their attributes
+    /// have no validity, so that even the first write asks.
+    fresh: HashSet<Ino>,
     changed: bool,
     stop: bool,
 }
@@ -101,8 +102,8 @@ impl WriteGate {
         self.fs.store().is_short_of_room()
     }
 
-    /// How long attributes are good that the kernel is about to be told.
-    pub(in crate::fuse) fn ttl(&self, ino: u64, usual: Duration) -> Duration {
+    /// How long the attributes that the kernel is about to get are valid.
+    pub(in crate::fuse) fn ttl(&self, ino: Ino, usual: Duration) -> Duration {
         if !self.is_closed() {
             return usual;
         }
@@ -125,7 +126,7 @@ impl WriteGate {
     }
 
     /// The same for a file that was just created or emptied, and is about to be written.
-    pub(in crate::fuse) fn ttl_of_new(&self, ino: u64, usual: Duration) -> Duration {
+    pub(in crate::fuse) fn ttl_of_new(&self, ino: Ino, usual: Duration) -> Duration {
         if self.is_closed() {
             let mut state = self.state.lock();
             if state.fresh.len() >= KNOWN_MAX {
@@ -137,12 +138,12 @@ impl WriteGate {
     }
 
     /// A question has come through a handle that may write.
-    fn asked(&self, ino: u64) {
+    fn asked(&self, ino: Ino) {
         self.state.lock().fresh.remove(&ino);
     }
 
     /// A file is being opened for writing: its first write asks.
-    pub(in crate::fuse) fn opening(&self, ino: u64) {
+    pub(in crate::fuse) fn opening(&self, ino: Ino) {
         if self.is_closed() {
             self.caches.forget_attributes(ino);
         }
@@ -192,15 +193,15 @@ impl WriteGate {
         call
     }
 
-    /// Whether a question that came through a handle may be refused. For a file that is not known
-    /// it may come from `read` or `lseek`, and is answered as long as that does no harm.
-    fn may_refuse(&self, ino: u64, call: Call) -> bool {
+    /// Whether a question that came through a handle may be refused. For an unknown file it may
+    /// come from `read` or `lseek`, and is answered as long as that does no harm.
+    fn may_refuse(&self, ino: Ino, call: Call) -> bool {
         matches!(call, Call::Write(_))
             || self.state.lock().known.contains(&ino)
             || !self.fs.store().covers_a_few()
     }
 
-    /// Makes every writer ask, and the kernel send what it has accepted so far: what comes later
+    /// Makes every writer ask, and the kernel send everything it has accepted so far: later data
     /// without a question comes from a mapping.
     fn tell_all(&self, shortage: u64) {
         for ino in self.fs.written_files() {

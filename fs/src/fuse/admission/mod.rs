@@ -1,4 +1,4 @@
-//! Room for what the kernel's write-back cache accepts.
+//! Room for data that the kernel's write-back cache accepts.
 //!
 //! ```text
 //! gate         makes the kernel ask before it accepts a write, while room is short

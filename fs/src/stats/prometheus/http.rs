@@ -10,7 +10,7 @@ const REQUEST_MAX: usize = 8 << 10;
 /// How long a client may take to send its request, and to read the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What a client asks for.
+/// The request of a client.
 #[derive(Debug, PartialEq, Eq)]
 enum Wish {
     Metrics,
@@ -18,7 +18,7 @@ enum Wish {
     Refused(&'static str, &'static str),
 }
 
-/// Serves one connection. `body` makes the metrics, for `users` only.
+/// Serves one connection. `body` returns the metrics, for `users` only.
 pub(super) fn serve(
     stream: &mut dyn Stream,
     users: &[u32],
@@ -154,7 +154,7 @@ mod tests {
 
     impl Read for Fake {
         fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-            // In drops, as a slow client sends it.
+            // Byte by byte, as a slow client sends it.
             let some = buf.len().min(7);
             self.request.read(&mut buf[..some])
         }

@@ -144,7 +144,9 @@ fn answer(
             match served {
                 Ok(Ok(())) => {}
                 Ok(Err(e)) => tracing::debug!("a scraper went away: {e}"),
-                Err(_) => tracing::error!("serving metrics panicked; please report this"),
+                Err(_) => {
+                    tracing::error!("serving metrics panicked; please report this with the log")
+                }
             }
         });
     if let Err(e) = started {

@@ -145,7 +145,7 @@ fn require_stale(path: &Path) -> io::Result<()> {
         Err(e) => Err(e),
         Ok(found) if !found.file_type().is_socket() => Err(io::Error::new(
             io::ErrorKind::AlreadyExists,
-            "there is something else of that name",
+            "the path exists and is not a socket",
         )),
         Ok(_) => require_silence(path),
     }

@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 
 use crate::stats::table::{Kind, Row};
-use crate::stats::{Count, EncodeStats, GcStats, MountStats, Operation, SettleStats};
+use crate::stats::{Count, EncodeStats, GcStats, MountStats, OperationStats, SettleStats};
 
 /// A sample: labels as they are written, and the value.
 type Sample = (String, f64);
 
-/// A metric that is more than one field of the statistics.
+/// A metric that combines several fields of the statistics.
 struct Labelled {
     name: &'static str,
     kind: Kind,
@@ -16,7 +16,7 @@ struct Labelled {
     samples: fn(&MountStats) -> Vec<Sample>,
 }
 
-/// What is exported besides the tables of [`crate::stats`] and the histogram of operations.
+/// Metrics besides the tables of [`crate::stats`] and the histogram of operations.
 const LABELLED: &[Labelled] = &[
     Labelled {
         name: "shale_build_info",
@@ -73,7 +73,7 @@ const LABELLED: &[Labelled] = &[
     },
 ];
 
-/// The histogram, and what it is.
+/// The histogram and its help text.
 const OPERATIONS: (&str, &str) = (
     "shale_operation_duration_seconds",
     "How long operations of the file system took; buckets from 10 µs to 30 s.",
@@ -134,7 +134,7 @@ fn family(text: &mut String, name: &str, kind: Kind, help: &str, samples: Vec<Sa
     }
 }
 
-fn histogram(text: &mut String, operations: &[Operation]) {
+fn histogram(text: &mut String, operations: &[OperationStats]) {
     let (name, help) = OPERATIONS;
     let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} histogram");
     for operation in operations {
@@ -182,7 +182,7 @@ mod tests {
             time: 1000.5,
             uptime: 100.5,
             written: 1 << 60,
-            operations: vec![Operation {
+            operations: vec![OperationStats {
                 name: "read".to_owned(),
                 count: 6,
                 seconds: 0.25,

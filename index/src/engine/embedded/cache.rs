@@ -1,7 +1,7 @@
 //! Values of the base that were read recently, and keys that it does not have.
 //!
-//! Only what neither table above the base knows is put here, and before the frozen table goes its
-//! keys are thrown out: so nothing here is ever out of date.
+//! Only keys that neither table above the base has are cached, and before the frozen table goes its
+//! keys are evicted: so nothing here is ever out of date.
 
 use std::collections::HashMap;
 
@@ -10,12 +10,12 @@ use parking_lot::Mutex;
 use super::memtable::Slot;
 
 const SHARDS: usize = 16;
-/// What an entry costs beyond its bytes, about.
+/// Overhead of an entry beyond its bytes, about.
 const OVERHEAD: usize = 128;
 
 type Map = HashMap<Box<[u8]>, Option<Slot>>;
 
-/// Two generations: when the young one is full it becomes the old one, and the old one goes.
+/// Two generations: when the young one is full it becomes the old one, and the old one is dropped.
 #[derive(Debug, Default)]
 struct Shard {
     young: Map,
@@ -51,7 +51,7 @@ impl ValueCache {
         &self.shards[hash as usize % SHARDS]
     }
 
-    /// What is known about a key, if anything is.
+    /// The cached state of a key, if any.
     pub(crate) fn get(&self, key: &[u8]) -> Option<Option<Slot>> {
         let mut shard = self.shard(key).lock();
         if let Some(known) = shard.young.get(key) {
@@ -62,7 +62,7 @@ impl ValueCache {
         Some(known)
     }
 
-    /// Notes what the base says about a key.
+    /// Caches the base's answer about a key.
     pub(crate) fn put(&self, key: &[u8], known: Option<Slot>) {
         self.insert(&mut self.shard(key).lock(), key.into(), known);
     }
@@ -83,7 +83,7 @@ impl ValueCache {
         shard.young.insert(key, known);
     }
 
-    /// Forgets what was not asked for since the last time, or since there was no more room.
+    /// Evicts entries that were not used since the last time, or since there was no more room.
     pub(crate) fn age(&self) {
         for shard in &self.shards {
             shard.lock().age();

@@ -23,7 +23,7 @@ const MAGIC: [u8; 8] = *b"SHALECKP";
 const FORMAT: u32 = 1;
 const HEADER: usize = 32;
 
-/// What the checkpoint file says.
+/// The contents of the checkpoint file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Checkpoint {
     /// The base has every commit up to here.
@@ -88,7 +88,7 @@ impl Checkpoint {
         };
         match Self::decode(&bytes) {
             Some(Ok(checkpoint)) => Ok(Ok(checkpoint)),
-            // Written by a newer program: the journal will say so if it matters.
+            // Written by a newer program: the journal will report it if it matters.
             Some(Err(found)) => Ok(Err(format!("the checkpoint has format version {found}"))),
             None => Ok(Err("the checkpoint is damaged".into())),
         }

@@ -12,19 +12,21 @@ use super::base::BaseFault;
 use super::group_sync::GroupSync;
 use super::journal::writer::JournalWriter;
 use super::maintain::Maintenance;
+use super::memtable::track_lease;
 use super::options::{Limits, Options};
 use super::paths;
 use super::resolve::{Resolved, resolve};
 use super::tables::Tables;
 use crate::Error;
-use crate::kv::{Change, Commit, Follower, Found, Lease, Op, Outcome, Txn, Version, Want};
+use crate::engine::watches::Watches;
+use crate::kv::{self, Change, Commit, Follower, Lease, Op, Outcome, Snapshot, Txn, Version, Want};
 
 /// The longest key.
 pub(crate) const MAX_KEY: usize = 1024;
 /// A key above every key.
 pub(crate) const TOP: [u8; MAX_KEY + 1] = [u8::MAX; MAX_KEY + 1];
 
-/// Memtables full of changes that may wait for a checkpoint that fails.
+/// Full memtables that may wait while checkpoints fail.
 const MAX_BEHIND: usize = 32;
 
 /// State of the thread that commits.
@@ -36,7 +38,7 @@ pub(crate) struct Committer {
     pub(crate) closed: bool,
 }
 
-/// Everything. Locks are taken in the order maintenance, committer, tables.
+/// All shared state. Locks are taken in the order maintenance, committer, tables.
 pub(crate) struct Shared {
     pub(crate) backing: Arc<dyn Backing>,
     pub(crate) read_only: bool,
@@ -47,6 +49,7 @@ pub(crate) struct Shared {
     pub(crate) tables: RwLock<Tables>,
     pub(crate) syncer: GroupSync,
     pub(crate) alarm: Alarm,
+    pub(crate) watches: Watches,
     /// The next round of the background thread is for giving memory back.
     pub(crate) resting: AtomicBool,
     /// Journal bytes since the last snapshot, and at which a new one is due.
@@ -72,7 +75,7 @@ pub(crate) struct Alarm {
 }
 
 impl Alarm {
-    /// There is something to do.
+    /// There is work to do.
     pub(crate) fn ring(&self) {
         self.state.lock().0 = true;
         self.rung.notify_all();
@@ -84,7 +87,7 @@ impl Alarm {
         self.rung.notify_all();
     }
 
-    /// Waits for work; false when there will be none any more.
+    /// Waits for work; false when there will be none.
     pub(crate) fn wait(&self) -> bool {
         let mut state = self.state.lock();
         while *state == (false, false) {
@@ -126,6 +129,7 @@ impl Shared {
             tables: RwLock::new(tables),
             syncer: GroupSync::default(),
             alarm: Alarm::default(),
+            watches: Watches::default(),
             resting: AtomicBool::new(false),
             journaled: AtomicU64::new(0),
             snapshot_at: AtomicU64::new(limits.snapshot),
@@ -151,7 +155,7 @@ impl Shared {
         }
     }
 
-    /// Runs a reader over the tables; a base that fails is made again and the reader repeated.
+    /// Runs a reader over the tables; a base that fails is rebuilt and the reader repeated.
     pub(crate) fn read<T>(
         &self,
         reader: impl Fn(&Tables) -> Result<T, BaseFault>,
@@ -159,7 +163,7 @@ impl Shared {
         loop {
             let (generation, fault) = {
                 let tables = self.tables.read();
-                // Under the lock: a close takes the base away right after it has said so.
+                // Under the lock: a close takes the base away right after it has announced it.
                 self.check()?;
                 match reader(&tables) {
                     Ok(answer) => return Ok(answer),
@@ -170,11 +174,11 @@ impl Shared {
         }
     }
 
-    pub(crate) fn get_many(&self, wants: &[Want]) -> Result<Vec<Found>, Error> {
+    pub(crate) fn get_many(&self, wants: &[Want]) -> Result<Snapshot, Error> {
         let live = |(key, slot): (Vec<u8>, super::memtable::Slot)| Some((key, slot.live()?));
         self.read(|tables| {
             let answer = |want: &Want| match want {
-                Want::Key(key) => Ok(tables
+                Want::Key(key) | Want::Counter(key) => Ok(tables
                     .get(key)?
                     .and_then(|slot| slot.live())
                     .map(|value| (key.clone(), value))
@@ -186,7 +190,11 @@ impl Shared {
                     .filter_map(live)
                     .collect()),
             };
-            wants.iter().map(answer).collect()
+            let found: Result<_, BaseFault> = wants.iter().map(answer).collect();
+            Ok(Snapshot {
+                version: tables.version,
+                found: found?,
+            })
         })
     }
 
@@ -194,6 +202,8 @@ impl Shared {
         if self.read_only {
             return Err(Error::ReadOnly);
         }
+        // The journal refuses what is too large, by its own measure.
+        txn.check(&kv::Limits::NONE)?;
         for op in &txn.ops {
             match op {
                 Op::Put {
@@ -201,7 +211,7 @@ impl Shared {
                 } if *lease != self.lease => {
                     return Err(Error::ForeignLease);
                 }
-                Op::Put { key, .. } if key.len() > MAX_KEY => {
+                Op::Put { key, .. } | Op::Add { key, .. } if key.len() > MAX_KEY => {
                     return Err(Error::KeyTooLong {
                         len: key.len(),
                         limit: MAX_KEY,
@@ -240,6 +250,11 @@ impl Shared {
         };
         match resolved {
             Resolved::Conflict => Ok(Outcome::Conflict),
+            Resolved::NotACounter(key) => Err(Error::Corrupt {
+                what: format!("counter {}", key.escape_ascii()),
+                detail: "it does not decode".to_owned(),
+            }
+            .into()),
             Resolved::Changes { changes, .. } if changes.is_empty() => {
                 Ok(Outcome::Committed(version - 1))
             }
@@ -249,7 +264,7 @@ impl Shared {
         }
     }
 
-    /// Writes a commit to the journal, then shows it.
+    /// Writes a commit to the journal, then makes it visible.
     pub(crate) fn commit_changes(
         &self,
         committer: &mut Committer,
@@ -278,6 +293,8 @@ impl Shared {
         if let Some(follower) = &committer.follower {
             follower(&commit);
         }
+        let keys = commit.changes.iter().map(|change| change.key.as_slice());
+        self.watches.tell(keys, commit.version);
         let journaled = self.journaled.fetch_add(written, Ordering::Relaxed) + written;
         if bytes > self.limits.memtable
             || committer.writer.pending_bytes() > self.limits.unsynced
@@ -288,7 +305,7 @@ impl Shared {
         Ok(commit.version)
     }
 
-    /// Ends the lease: its keys are gone. Answers how many.
+    /// Ends the lease and removes its keys. Returns their number.
     pub(crate) fn end_lease(&self, committer: &mut Committer) -> Result<usize, Error> {
         let leased = committer.leased.clone();
         if !leased.is_empty() {
@@ -301,14 +318,5 @@ impl Shared {
             self.commit_changes(committer, changes, true)?;
         }
         Ok(leased.len())
-    }
-}
-
-/// Notes whether a key is under the lease.
-pub(crate) fn track_lease(leased: &mut BTreeSet<Vec<u8>>, change: &Change) {
-    if change.leased {
-        leased.insert(change.key.clone());
-    } else {
-        leased.remove(&change.key);
     }
 }

@@ -1,4 +1,4 @@
-//! Group commit: one caller syncs for all that wait.
+//! Group sync: one caller syncs for all that wait.
 
 use std::io;
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ impl GroupSync {
     }
 
     /// Returns once everything up to `version` is durable. `sync` makes everything durable that was
-    /// committed before it was called, and says up to where that is.
+    /// committed before it was called, and returns up to which version.
     pub(crate) fn sync(
         &self,
         version: Version,
@@ -68,7 +68,7 @@ impl GroupSync {
         result.map(|_| ())
     }
 
-    /// What was durable before the first round.
+    /// The version that was durable before the first round.
     pub(crate) fn known_durable(&self, version: Version) {
         self.state.lock().durable = version;
     }

@@ -1,4 +1,4 @@
-//! A new index from a list of pairs, in the place of what was there.
+//! Creates an index from a list of pairs, replacing the existing one.
 
 use std::path::{Path, PathBuf};
 
@@ -11,14 +11,14 @@ use super::snapshot::SnapshotWriter;
 use crate::Error;
 use crate::kv::{Version, Versioned};
 
-/// Where it is made. A process that opens the store meanwhile finds the old index, or none, but
+/// Where it is created. A process that opens the store meanwhile finds the old index, or none, but
 /// never a part of the new one.
 const NEW: &str = "index.new";
 
 impl Embedded {
-    /// Makes an index from a list of pairs; its first commit will have the number `next`. What
-    /// was there is kept as `index.old-N`. After a failure or a crash there is the old index, the
-    /// new one, or none, and it can be done again.
+    /// Creates an index from a list of pairs; its first commit will have the number `next`. The old
+    /// index is kept as `index.old-N`. After a failure or a crash there is the old index, the new
+    /// one, or none, and the import can be repeated.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -62,7 +62,7 @@ impl Embedded {
     }
 }
 
-/// A name for the old index that is still free.
+/// An unused name for the old index.
 fn aside(backing: &dyn Backing) -> PathBuf {
     let mut number = 1;
     loop {

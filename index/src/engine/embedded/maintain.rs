@@ -1,4 +1,4 @@
-//! What happens behind the commits: checkpoints, snapshots, trimming, and making the base again.
+//! Background work: checkpoints, snapshots, trimming, and rebuilding the base.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -23,7 +23,7 @@ use crate::kv::Version;
 
 /// After a failure, how long before the next attempt in the background.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The part of the newest changes that may stay in memory when there is nothing to do.
+/// The share of the newest changes that may stay in memory when idle.
 const KEPT_SHARE: usize = 8;
 /// Keys of one step of a walk over the index.
 const STEP: usize = 256;
@@ -36,19 +36,19 @@ type Visit<'a> = dyn FnMut(&[u8], &Slot) -> Result<(), Error> + 'a;
 /// State of the thread that maintains the index.
 #[derive(Debug)]
 pub(crate) struct Maintenance {
-    /// What the base is complete up to.
+    /// How far the base is complete.
     pub(crate) checkpoint: Checkpoint,
     /// The newest snapshot.
     pub(crate) snapshot: Option<SnapshotSummary>,
     /// The frozen table: up to which commit, and the leased keys then.
     pub(crate) frozen: Option<(Version, BTreeSet<Vec<u8>>)>,
-    /// A snapshot is wanted whatever the journal's length.
+    /// A snapshot is wanted regardless of the journal's length.
     pub(crate) overdue: bool,
     pub(crate) rebuilds: u32,
     pub(crate) not_before: Option<Instant>,
 }
 
-/// How a checkpoint went.
+/// The result of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Applied {
     Done,
@@ -82,7 +82,7 @@ impl Shared {
         }
     }
 
-    /// Changes of up to `memtable` bytes may stay where they are.
+    /// Changes of up to `memtable` bytes may stay in memory.
     fn maintain_now(&self, maintenance: &mut Maintenance, memtable: usize) -> Result<(), Error> {
         let (pending, last) = {
             let committer = self.committer.lock();
@@ -116,10 +116,10 @@ impl Shared {
         }
     }
 
-    /// Brings everything committed so far into the base.
+    /// Merges everything committed so far into the base.
     pub(crate) fn checkpoint(&self) -> Result<(), Error> {
         let mut maintenance = self.maintenance.lock();
-        // What is frozen already, then the rest.
+        // First the frozen changes, then the rest.
         if maintenance.frozen.is_some() {
             self.apply(&mut maintenance)?;
         }
@@ -155,8 +155,8 @@ impl Shared {
             .space()
             .is_ok_and(|space| space.available < self.limits.free)
         {
-            // sled does not survive a full disk. The journal has it all, and few commits are
-            // possible any more.
+            // sled does not survive a full disk. The journal has everything, and only few more
+            // commits are possible.
             tracing::warn!(
                 "the device of the store is nearly full: free some space; the index cannot \
                  compact its journal"
@@ -164,7 +164,7 @@ impl Shared {
             maintenance.not_before = Some(Instant::now() + PATIENCE);
             return Ok(Applied::Postponed);
         }
-        // The base must never know more than the disk has of the journal.
+        // The base must never be ahead of the durable journal.
         self.sync(version)?;
         loop {
             let base = self.tables.read().base.clone();
@@ -199,7 +199,7 @@ impl Shared {
         Ok(Applied::Done)
     }
 
-    /// Walks over all live keys without stopping commits. Each step is consistent in itself.
+    /// Walks over all live keys without stopping commits. Each step is consistent.
     pub(crate) fn walk(&self, visit: &mut Visit<'_>) -> Result<(), Error> {
         walk(visit, |from| {
             self.read(|tables| tables.range(from, &TOP, STEP))
@@ -244,7 +244,7 @@ impl Shared {
     }
 
     /// Removes the segments and snapshots that neither the base nor the newest snapshot needs.
-    /// What cannot be removed now is removed another time.
+    /// Retries later what cannot be removed now.
     fn trim(&self, maintenance: &Maintenance) {
         let Some(snapshot) = maintenance.snapshot else {
             return;
@@ -295,11 +295,11 @@ impl Shared {
         Ok(())
     }
 
-    /// A new base for one that failed; the caller holds the committer.
+    /// Replaces a base that failed; the caller holds the committer.
     fn remake(&self, maintenance: &mut Maintenance, fault: &BaseFault) -> Result<Base, Error> {
         tracing::warn!(
             reason = %fault.0,
-            "sled's copy of the index is damaged: rebuilding it from snapshot and journal. No data \
+            "sled's copy of the index is damaged, rebuilding it from snapshot and journal. No data \
              is lost. If this happens often, check the memory and the device"
         );
         maintenance.rebuilds += 1;
@@ -308,7 +308,7 @@ impl Shared {
         let built = rebuild::build(&*self.backing, &self.limits, Some(target), target, disk);
         let made = built.and_then(|RebuiltBase { base, .. }| {
             let mut checkpoint = maintenance.checkpoint.clone();
-            // A base in memory has no instance; the next open makes one.
+            // A base in memory has no instance; the next open creates one.
             checkpoint.base = 0;
             if let Base::Sled(disk) = &base {
                 checkpoint.base = disk.id();
@@ -329,8 +329,8 @@ impl Shared {
         }
     }
 
-    /// Opens sled again once it has written much. It notes where its pages are only then, and
-    /// would otherwise read all it has written since after a crash. Readers wait a moment.
+    /// Reopens sled once it has written much. Only then does it record where its pages are;
+    /// otherwise it would read everything written since after a crash. Readers wait a moment.
     fn renew(&self, maintenance: &mut Maintenance) -> Result<(), Error> {
         let due = match &*self.tables.read().base {
             Base::Sled(disk) => disk.written() > self.limits.renew,
@@ -365,7 +365,7 @@ impl Shared {
     }
 }
 
-/// Visits what `read` answers for one starting key after the other.
+/// Visits the results of `read` for one starting key after the other.
 fn walk(
     visit: &mut Visit<'_>,
     mut read: impl FnMut(&[u8]) -> Result<Vec<(Vec<u8>, Slot)>, Error>,

@@ -1,13 +1,13 @@
 //! The newest changes, in memory, above the base.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
 use crate::kv::Change;
 use crate::kv::{Version, Versioned};
 
-/// What a map node costs beyond the bytes of key and value, about.
+/// Overhead of a map node beyond the bytes of key and value, about.
 const OVERHEAD: usize = 112;
 
 /// The state of a key at some version.
@@ -19,12 +19,12 @@ pub(crate) struct Slot {
     pub(crate) created: Version,
     /// The value; `None` when the key was removed.
     pub(crate) value: Option<Arc<[u8]>>,
-    /// Whether the key goes away with the lease.
+    /// Whether the key is removed with the lease.
     pub(crate) leased: bool,
 }
 
 impl Slot {
-    /// As the contract shows it.
+    /// The value in the form of the contract.
     pub(crate) fn live(&self) -> Option<Versioned> {
         let value = self.value.clone()?;
         Some(Versioned {
@@ -104,5 +104,14 @@ impl Memtable {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.map.is_empty()
+    }
+}
+
+/// Notes whether a key is under the lease.
+pub(crate) fn track_lease(leased: &mut BTreeSet<Vec<u8>>, change: &Change) {
+    if change.leased {
+        leased.insert(change.key.clone());
+    } else {
+        leased.remove(&change.key);
     }
 }

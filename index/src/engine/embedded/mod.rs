@@ -21,6 +21,7 @@ mod options;
 pub(crate) mod paths;
 mod rebuild;
 mod resolve;
+mod scan;
 pub(crate) mod snapshot;
 mod sync;
 mod tables;
@@ -36,7 +37,10 @@ use parking_lot::Mutex;
 use shale_backing::Backing;
 
 use crate::Error;
-use crate::kv::{Follower, Found, Kv, Lease, Outcome, Txn, Version, Versioned, Visitor, Want};
+use crate::kv::{
+    Follower, KeyRange, Kv, Lease, Limits, Outcome, Snapshot, Txn, Version, Versioned, Visitor,
+    Want, WatchGuard, Watcher,
+};
 use base::Base;
 use base::memory::MemoryBase;
 use commit::Shared;
@@ -62,7 +66,7 @@ impl Embedded {
         } else {
             Some(start_worker(&shared)?)
         };
-        // Replay may have filled the memtable, and damage may want a snapshot.
+        // Replay may have filled the memtable, and damage may require a snapshot.
         shared.alarm.ring();
         Ok((
             Self {
@@ -73,8 +77,8 @@ impl Embedded {
         ))
     }
 
-    /// Brings everything committed so far into the base, so that the next open has nothing to
-    /// replay. Happens by itself as needed.
+    /// Merges everything committed so far into the base, so that the next open has nothing to
+    /// replay. The background thread does this as needed.
     ///
     /// # Errors
     /// When the device cannot be written.
@@ -83,7 +87,8 @@ impl Embedded {
         self.shared.checkpoint()
     }
 
-    /// Writes a snapshot and drops the journal before it. Happens by itself as needed.
+    /// Writes a snapshot and drops the journal before it. The background thread does this as
+    /// needed.
     ///
     /// # Errors
     /// When the device cannot be written.
@@ -141,7 +146,7 @@ fn start_worker(shared: &Arc<Shared>) -> Result<JoinHandle<()>, Error> {
 }
 
 impl Kv for Embedded {
-    fn get_many(&self, wants: &[Want]) -> Result<Vec<Found>, Error> {
+    fn get_many(&self, wants: &[Want]) -> Result<Snapshot, Error> {
         self.shared.get_many(wants)
     }
 
@@ -215,6 +220,32 @@ impl Kv for Embedded {
             Some(value) => visit(key, &value),
             None => Ok(()),
         })
+    }
+
+    fn limits(&self) -> Limits {
+        Limits {
+            // A commit is a little longer in the journal.
+            bytes: self.shared.limits.journal.commit / 2,
+            ..Limits::NONE
+        }
+    }
+
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    fn scan(
+        &self,
+        range: &KeyRange,
+        visit: &mut Visitor<'_>,
+        restart: &mut dyn FnMut(),
+    ) -> Result<Version, Error> {
+        self.shared.scan(range, visit, restart)
+    }
+
+    fn watch(&self, ranges: Vec<KeyRange>, watcher: Watcher) -> Result<WatchGuard, Error> {
+        self.shared.check()?;
+        Ok(self.shared.watches.add(ranges, watcher))
     }
 
     fn follow(&self, follower: Follower) -> Result<(), Error> {

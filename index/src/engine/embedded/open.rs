@@ -1,4 +1,4 @@
-//! Opening an index: finds what there is, repairs it, and reports what was done.
+//! Opening an index: examines its files, repairs them, and reports what was done.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,11 +10,11 @@ use super::base::Base;
 use super::base::sled::{SledBase, dir_of};
 use super::cache::ValueCache;
 use super::checkpoint::Checkpoint;
-use super::commit::{Committer, Shared, track_lease};
+use super::commit::{Committer, Shared};
 use super::journal::reader::{Replay, SegmentChain, replay};
 use super::journal::writer::JournalWriter;
 use super::maintain::Maintenance;
-use super::memtable::{Memtable, Slot};
+use super::memtable::{Memtable, Slot, track_lease};
 use super::options::{Limits, Options, Recovery};
 use super::paths::{self, io_error};
 use super::rebuild::{self, RebuiltBase};
@@ -23,7 +23,7 @@ use super::tables::Tables;
 use crate::Error;
 use crate::kv::Version;
 
-/// What was found.
+/// The state found.
 struct State {
     base: Base,
     active: Memtable,
@@ -130,7 +130,7 @@ pub(crate) fn open(
     Ok((shared, recovery))
 }
 
-/// Makes sure that the directory is there and removes what was never finished.
+/// Ensures that the directory exists and removes unfinished files.
 fn prepare(backing: &dyn Backing) -> Result<(), Error> {
     let (dir, root) = (Path::new(paths::DIR), Path::new("."));
     backing
@@ -193,7 +193,7 @@ fn load(backing: &dyn Backing, limits: &Limits, chain: &SegmentChain) -> Result<
     let newest = snapshots.last().copied().unwrap_or(0);
     let begins = chain.links.first().map_or(Version::MAX, |link| link.first);
     let (durable, base) = match found {
-        // Commits behind it are only in the snapshot: an old copy that was put back.
+        // Commits after it are only in the snapshot: an old copy was put back.
         Ok(checkpoint) if newest > checkpoint.version && begins > checkpoint.version + 1 => (
             newest,
             Err("the checkpoint is older than the journal".to_owned()),

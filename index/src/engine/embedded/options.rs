@@ -1,6 +1,5 @@
-//! How the embedded engine is opened, and what opening it found.
+//! Options of the embedded engine, and the result of opening it.
 
-use super::journal::writer::JournalSizes;
 use crate::kv::Version;
 
 const KIB: usize = 1 << 10;
@@ -20,16 +19,16 @@ pub struct Options {
     pub tuning: Tuning,
 }
 
-/// JournalSizes and habits that tests need.
+/// Sizes and behaviour for tests.
 #[doc(hidden)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Tuning {
-    /// What `memory` comes to.
+    /// As `memory` implies.
     #[default]
     Normal,
     /// Everything happens after a few commits.
     Tiny,
-    /// As `Tiny`, without a background thread.
+    /// Like `Tiny`, without a background thread.
     TinyQuiet,
 }
 
@@ -43,13 +42,28 @@ impl Default for Options {
     }
 }
 
-/// What the options come to.
+/// Sizes of the journal.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct JournalSizes {
+    /// A segment is full at this many bytes.
+    pub(crate) segment: u64,
+    /// Space is reserved in steps of this.
+    pub(crate) step: u64,
+    /// Space that the spare segment reserves.
+    pub(crate) spare: u64,
+    /// The largest commit.
+    pub(crate) commit: usize,
+    /// Commits that may wait in memory for a sync that keeps failing, in bytes.
+    pub(crate) pending: usize,
+}
+
+/// The sizes that follow from the options.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
     pub(crate) journal: JournalSizes,
     /// The memtable is frozen at this size.
     pub(crate) memtable: usize,
-    /// A sync is begun when this much waits for one.
+    /// A sync is begun when this many bytes wait for one.
     pub(crate) unsynced: usize,
     /// Journal bytes after which a snapshot is written, unless the last one was larger.
     pub(crate) snapshot: u64,
@@ -62,7 +76,7 @@ pub(crate) struct Limits {
     /// Bytes written to sled after which it is opened again, which shortens the log that it would
     /// have to read after a crash.
     pub(crate) renew: u64,
-    /// Values kept at hand.
+    /// Cache of values.
     pub(crate) values: usize,
     /// Space that must be free on the device before sled is written.
     pub(crate) free: u64,
@@ -123,23 +137,23 @@ impl std::fmt::Debug for Recent {
     }
 }
 
-/// What opening the engine found and did.
+/// The result of opening the engine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
     /// The newest commit found.
     pub version: Version,
     /// Commits read from the journal.
     pub records: u64,
-    /// Bytes at the end of the journal that were no whole record and were dropped.
+    /// Bytes at the end of the journal that were not a complete record and were dropped.
     pub torn_bytes: u64,
-    /// Why the base was made again from snapshot and journal, if it was.
+    /// Why the base was rebuilt from snapshot and journal, if it was.
     pub rebuilt: Option<String>,
     /// Damage in a part of the journal that was not needed; a new snapshot replaces it.
     pub damaged_history: Option<String>,
     /// Keys removed because the process that held their lease is gone.
     pub leases_ended: usize,
-    /// The last session ended in order, and no commit has been made since.
+    /// The last session shut down cleanly, and no commit has been made since.
     pub closed: bool,
-    /// What it changed last, if it did not: as many of its commits as are worth looking at.
+    /// Its last changes, if it did not: as many of its commits as are worth examining.
     pub recent: Recent,
 }

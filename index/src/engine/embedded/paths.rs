@@ -36,11 +36,11 @@ pub(crate) fn number_of(prefix: &str, name: &Path) -> Option<u64> {
     (digits.len() == 16 && digits.bytes().all(lower))
         .then(|| u64::from_str_radix(digits, 16).ok())
         .flatten()
-        // There is a version behind every version.
+        // Every version has a successor.
         .filter(|number| *number < u64::MAX)
 }
 
-/// Turns what the operating system said into an error that names the file.
+/// Turns an error of the operating system into one that names the file.
 pub(crate) fn io_error<'a>(
     action: &'static str,
     path: &'a Path,
@@ -103,7 +103,7 @@ pub(crate) fn read_into(
     Ok(true)
 }
 
-/// Puts a file in place such that after a crash there is the old one or the new one.
+/// Replaces a file so that after a crash there is the old one or the new one.
 pub(crate) fn replace(backing: &dyn Backing, path: &Path, bytes: &[u8]) -> Result<(), Error> {
     let new = path.with_extension("new");
     remove(backing, &new)?;

@@ -7,9 +7,8 @@ use shale_backing::Backing;
 use super::base::memory::MemoryBase;
 use super::base::sled::{SledBase, dir_of};
 use super::base::{Base, BaseFault};
-use super::commit::track_lease;
 use super::journal::reader::{Replay, SegmentChain, replay};
-use super::memtable::Memtable;
+use super::memtable::{Memtable, track_lease};
 use super::options::Limits;
 use super::paths;
 use super::snapshot::{self, SnapshotSummary};
@@ -19,22 +18,22 @@ use crate::kv::Version;
 /// Changes are merged into the base in portions of this many bytes.
 const PORTION: usize = 4 << 20;
 
-/// A new base and what it was made of.
+/// A new base and its sources.
 #[derive(Debug)]
 pub(crate) struct RebuiltBase {
     pub(crate) base: Base,
-    /// The commit that it is complete up to.
+    /// The commit up to which it is complete.
     pub(crate) version: Version,
     pub(crate) leased: BTreeSet<Vec<u8>>,
     pub(crate) snapshot: Option<SnapshotSummary>,
     pub(crate) replay: Replay,
 }
 
-/// Why no base could be made.
+/// Why no base could be built.
 enum Failed {
-    /// The place for it is at fault.
+    /// The destination is at fault.
     Base(BaseFault),
-    /// What it should be made of is at fault.
+    /// The source is at fault.
     Source(Error),
 }
 
@@ -50,7 +49,7 @@ impl From<BaseFault> for Failed {
     }
 }
 
-/// Makes a base of everything up to `target` (the end of the journal if none is given).
+/// Builds a base of everything up to `target` (the end of the journal if none is given).
 ///
 /// On disk if wanted and possible, else in memory. `durable` is a version known to be durable.
 pub(crate) fn build(
@@ -86,7 +85,7 @@ pub(crate) fn build(
                 }
                 tracing::warn!(
                     reason = %fault.0,
-                    "sled's copy of the index cannot be made: the whole index stays in memory \
+                    "cannot create sled's copy of the index: the whole index stays in memory \
                      until the next mount. Free space on the device of the store, then mount again"
                 );
             }
@@ -156,10 +155,11 @@ fn fill(
             Err(Failed::Source(error)) => {
                 tracing::warn!(
                     %error,
-                    "a snapshot of the index is damaged; trying an older one and the journal"
+                    "a snapshot of the index is damaged; trying an older one and the journal. Check \
+                     the device of the store"
                 );
-                // What was loaded of it is older than what the journal says: harmless, as long
-                // as the journal or an older snapshot goes back far enough.
+                // The part that was loaded is older than the journal: harmless, as long as the
+                // journal or an older snapshot goes back far enough.
                 failed.get_or_insert(error);
             }
         }

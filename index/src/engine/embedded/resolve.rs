@@ -1,15 +1,15 @@
-//! Turns a transaction into what it changes, key by key.
+//! Resolves a transaction into its changes, key by key.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::memtable::Slot;
 use crate::kv::Change;
-use crate::kv::{Compare, Op, Txn, Version, Versioned};
+use crate::kv::{Compare, Counter, Op, Txn, Version, Versioned};
 
-/// The state that a transaction meets.
+/// The state that a transaction is applied to.
 pub(crate) trait State {
-    /// What may go wrong.
+    /// The error of a read.
     type Error;
 
     /// A live key.
@@ -17,13 +17,18 @@ pub(crate) trait State {
 
     /// At most `limit` live keys of a range.
     fn keys(&self, start: &[u8], end: &[u8], limit: usize) -> Result<Vec<Vec<u8>>, Self::Error>;
+
+    /// The newest commit that wrote a live key of a range.
+    fn newest(&self, start: &[u8], end: &[u8]) -> Result<Option<Version>, Self::Error>;
 }
 
-/// What a transaction comes to.
+/// The result of a transaction.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Resolved {
     /// A compare does not hold.
     Conflict,
+    /// A value that is to be added to is not that of a counter.
+    NotACounter(Vec<u8>),
     /// Each changed key once, in order; none when nothing changes.
     Changes {
         /// The changes.
@@ -33,7 +38,7 @@ pub(crate) enum Resolved {
     },
 }
 
-/// Resolves a transaction that would become commit `version`.
+/// Resolves a transaction that would become commit `version`. It names each key once.
 pub(crate) fn resolve<S: State>(
     txn: &Txn,
     state: &S,
@@ -46,49 +51,48 @@ pub(crate) fn resolve<S: State>(
     }
     // Per key: whether it existed before, and what it becomes.
     let mut keys: BTreeMap<Vec<u8>, (bool, Option<Change>)> = BTreeMap::new();
+    let mut put = |key: &Vec<u8>, old: Option<Slot>, value: Arc<[u8]>, leased| {
+        let change = Change {
+            key: key.clone(),
+            value: Some(Versioned {
+                value,
+                version,
+                created: old.as_ref().map_or(version, |slot| slot.created),
+            }),
+            leased,
+        };
+        keys.insert(key.clone(), (old.is_some(), Some(change)));
+    };
     for op in &txn.ops {
         match op {
             Op::Put { key, value, lease } => {
-                let (existed, created) = match keys.get(key) {
-                    Some((existed, Some(change))) => {
-                        (*existed, change.value.as_ref().map(|value| value.created))
-                    }
-                    Some((existed, None)) => (*existed, None),
-                    None => {
-                        let old = state.get(key)?;
-                        (old.is_some(), old.map(|slot| slot.created))
-                    }
-                };
-                let created = created.unwrap_or(version);
-                let value = Versioned {
-                    value: Arc::from(value.as_slice()),
-                    version,
-                    created,
-                };
-                let (key, leased) = (key.clone(), lease.is_some());
-                let change = Change {
-                    key: key.clone(),
-                    value: Some(value),
-                    leased,
-                };
-                keys.insert(key, (existed, Some(change)));
+                put(key, state.get(key)?, Arc::from(&value[..]), lease.is_some());
             }
-            Op::Delete(key) => match keys.get_mut(key) {
-                Some((_, change)) => *change = None,
-                None => {
-                    let existed = state.get(key)?.is_some();
-                    keys.insert(key.clone(), (existed, None));
-                }
-            },
-            Op::DeleteRange { start, end } if start < end => {
-                for (_, change) in keys.range_mut(start.clone()..end.clone()) {
-                    change.1 = None;
-                }
+            Op::Add { key, delta } => {
+                let old = state.get(key)?;
+                let sum = match old.as_ref().and_then(|slot| slot.value.as_deref()) {
+                    Some(value) => match Counter::decode(value) {
+                        Some(sum) => sum,
+                        None => return Ok(Resolved::NotACounter(key.clone())),
+                    },
+                    None => Counter::default(),
+                };
+                put(key, old, Arc::from(sum.plus(delta).encode()), false);
+            }
+            Op::Delete(_) | Op::DropCounter(_) | Op::DeleteRange { .. } => {}
+        }
+    }
+    for op in &txn.ops {
+        match op {
+            Op::Delete(key) | Op::DropCounter(key) => {
+                keys.insert(key.clone(), (state.get(key)?.is_some(), None));
+            }
+            Op::DeleteRange { start, end } => {
                 for key in state.keys(start, end, usize::MAX)? {
-                    keys.entry(key).or_insert((true, None));
+                    keys.insert(key, (true, None));
                 }
             }
-            Op::DeleteRange { .. } => {}
+            Op::Put { .. } | Op::Add { .. } => {}
         }
     }
     let (mut changes, mut balance, mut removed) = (Vec::new(), 0i64, false);
@@ -123,5 +127,12 @@ fn holds<S: State>(compare: &Compare, state: &S) -> Result<bool, S::Error> {
         Compare::VersionIs(key, version) => state.get(key)?.is_some_and(|s| s.version == *version),
         Compare::CreatedAt(key, version) => state.get(key)?.is_some_and(|s| s.created == *version),
         Compare::RangeEmpty { start, end } => state.keys(start, end, 1)?.is_empty(),
+        Compare::RangeNotNewer {
+            start,
+            end,
+            version,
+        } => state
+            .newest(start, end)?
+            .is_none_or(|newest| newest <= *version),
     })
 }

@@ -1,4 +1,4 @@
-//! Snapshots: all live keys in one file, so that the journal before it is not needed any more.
+//! Snapshots: all live keys in one file, so that the journal before it is no longer needed.
 //!
 //! ```text
 //! offset size   index/snapshot-<version>
@@ -53,12 +53,12 @@ pub(crate) fn path_of(version: Version) -> PathBuf {
 /// Receives the keys of a snapshot.
 pub(crate) type Take<'a> = dyn FnMut(&[u8], Slot) -> Result<(), Error> + 'a;
 
-/// What a whole snapshot holds.
+/// The contents of a complete snapshot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SnapshotSummary {
     /// Every commit up to here is in it.
     pub(crate) version: Version,
-    /// The newest commit that it may hold something of.
+    /// The newest commit of which it may hold changes.
     pub(crate) finished: Version,
     /// Live keys.
     pub(crate) entries: u64,
@@ -187,8 +187,8 @@ impl SnapshotWriter {
     }
 }
 
-/// What the end of a snapshot says, without reading the rest. One that is not whole counts as
-/// empty: the base does not need it, and a rebuild notices.
+/// The end of a snapshot, without reading the rest. An incomplete one counts as empty: the base
+/// does not need it, and a rebuild notices.
 pub(crate) fn peek(backing: &dyn Backing, version: Version) -> Result<SnapshotSummary, Error> {
     const TAIL: usize = BLOCK_HEADER + 24;
     let path = path_of(version);
@@ -267,14 +267,14 @@ pub(crate) fn load(
             .read_at(&mut head, offset)
             .map_err(io_error("read", &path))?;
         if got < BLOCK_HEADER {
-            return Err(corrupt(offset, "it ends without an end"));
+            return Err(corrupt(offset, "its end record is missing"));
         }
         let number = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|i| head[at + i]));
         let (stored_len, raw, count, crc) = (number(0), number(4), number(8), number(12));
         let stored_len = if stored_len == END { 24 } else { stored_len };
         let body = offset + BLOCK_HEADER as u64;
         if u64::from(stored_len) > len.saturating_sub(body) {
-            return Err(corrupt(offset, "a block ends behind the end of the file"));
+            return Err(corrupt(offset, "a block ends past the end of the file"));
         }
         let mut stored = vec![0; stored_len as usize];
         file.read_exact_at(&mut stored, body)
@@ -296,7 +296,7 @@ pub(crate) fn load(
                 return Err(corrupt(offset, &found));
             }
             if len > body + u64::from(stored_len) {
-                return Err(corrupt(offset, "there is something behind its end"));
+                return Err(corrupt(offset, "there are bytes after its end"));
             }
             return Ok(summary);
         }

@@ -12,7 +12,7 @@ impl Shared {
         self.syncer.sync(version, || self.sync_round())
     }
 
-    /// Makes everything committed so far durable. Commits go on meanwhile.
+    /// Makes everything committed so far durable. Commits continue meanwhile.
     fn sync_round(&self) -> Result<Version, Error> {
         let job = self.committer.lock().writer.begin_sync()?;
         let result = job.run(&*self.backing);
@@ -27,7 +27,7 @@ impl Shared {
         Ok(committer.writer.durable())
     }
 
-    /// What was durable when the engine was opened.
+    /// The version that was durable when the engine was opened.
     pub(crate) fn known_durable(&self, version: Version) {
         self.syncer.known_durable(version);
     }

@@ -1,4 +1,4 @@
-//! What readers see: the newest changes over the frozen ones over the base.
+//! The layers that readers see: the newest changes over the frozen ones over the base.
 
 use std::sync::Arc;
 
@@ -14,9 +14,9 @@ use crate::kv::Version;
 pub(crate) struct Tables {
     /// Changes since the last freeze.
     pub(crate) active: Memtable,
-    /// Changes on their way into the base.
+    /// Changes being merged into the base.
     pub(crate) frozen: Option<Arc<Memtable>>,
-    /// What was read of the base recently.
+    /// Recently read values of the base.
     pub(crate) cache: ValueCache,
     /// Everything before.
     pub(crate) base: Arc<Base>,
@@ -50,7 +50,7 @@ impl Tables {
         }
     }
 
-    /// Visits the live keys of a range in order until `visit` answers false.
+    /// Visits the live keys of a range in order until `visit` returns false.
     fn walk(&self, start: &[u8], end: &[u8], visit: &mut Visit<'_>) -> Result<(), BaseFault> {
         if start >= end {
             return Ok(());
@@ -128,18 +128,34 @@ impl State for Tables {
         })?;
         Ok(found)
     }
+
+    fn newest(&self, start: &[u8], end: &[u8]) -> Result<Option<Version>, BaseFault> {
+        let mut newest = None;
+        self.walk(start, end, &mut |_, state| {
+            newest = newest.max(Some(state.version()));
+            Ok(true)
+        })?;
+        Ok(newest)
+    }
 }
 
-/// Sees live keys and says whether to go on.
+/// Receives live keys and returns whether to continue.
 type Visit<'a> = dyn FnMut(&[u8], Found<'_>) -> Result<bool, BaseFault> + 'a;
 
-/// A live key, its value not yet fetched.
+/// A live key whose value has not been fetched yet.
 enum Found<'a> {
     Slot(&'a Slot),
     Entry(&'a Base, &'a Entry),
 }
 
 impl Found<'_> {
+    fn version(&self) -> Version {
+        match self {
+            Self::Slot(slot) => slot.version,
+            Self::Entry(_, entry) => entry.version,
+        }
+    }
+
     fn slot(&self) -> Result<Slot, BaseFault> {
         match self {
             Self::Slot(slot) => Ok((*slot).clone()),

@@ -23,7 +23,14 @@ const LEV: usize = 1;
 const LAT: usize = 2;
 const LON: usize = 3;
 
-/// What a variable over time is computed from.
+/// What is known of the places on one circle of latitude.
+struct Circle<'a> {
+    latitude: f32,
+    turbulence: &'a [f32],
+    land: &'a [bool],
+}
+
+/// The source of a variable over time.
 #[derive(Clone, Copy)]
 enum Field {
     Temperature,
@@ -85,7 +92,7 @@ impl Weather {
         &self.dataset
     }
 
-    /// What comes between header and records: coordinates and land mask.
+    /// The data between header and records: coordinates and land mask.
     pub(crate) fn fixed(&self) -> Vec<u8> {
         let mut out = Vec::new();
         let mut push = |value: f32| out.extend_from_slice(&value.to_be_bytes());
@@ -145,7 +152,12 @@ impl Weather {
                 }
             }
             let land = &self.land[row * COLUMNS..][..COLUMNS];
-            self.row(field, latitude, height, &turbulence, land, out);
+            let circle = Circle {
+                latitude,
+                turbulence: &turbulence,
+                land,
+            };
+            self.row(field, height, &circle, out);
         }
     }
 
@@ -153,10 +165,12 @@ impl Weather {
     fn row(
         &self,
         field: Field,
-        latitude: f32,
         height: f32,
-        turbulence: &[f32],
-        land: &[bool],
+        &Circle {
+            latitude,
+            turbulence,
+            land,
+        }: &Circle<'_>,
         out: &mut Vec<u8>,
     ) {
         let (sin, cos) = latitude.sin_cos();

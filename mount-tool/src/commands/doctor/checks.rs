@@ -29,7 +29,7 @@ pub(crate) enum Verdict {
 pub(crate) struct Check {
     pub(crate) name: &'static str,
     pub(crate) verdict: Verdict,
-    /// What was found, and what to do unless all is well.
+    /// The finding, and what to do unless all is well.
     pub(crate) message: String,
 }
 

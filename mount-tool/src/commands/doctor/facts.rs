@@ -61,7 +61,7 @@ pub(crate) struct StoreFacts {
     pub(crate) mount: Option<MountFacts>,
 }
 
-/// Where a daemon logs, and what it logged.
+/// Where a daemon logs, and its last lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Log {
     /// A file and its last lines.
@@ -73,8 +73,8 @@ pub(crate) enum Log {
     Hidden,
 }
 
-/// What the last lines of a log report. Refused attributes do not count: they concern the program
-/// that set them.
+/// The reports in the last lines of a log. Refused attributes do not count: they concern the
+/// program that set them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lines {
     /// Warnings and errors.
@@ -83,7 +83,7 @@ pub(crate) struct Lines {
     pub(crate) damage: Option<String>,
 }
 
-/// What a path leads to.
+/// The target of a path.
 #[derive(Clone, Debug)]
 pub(crate) enum Subject {
     Store(Box<StoreFacts>),
@@ -98,7 +98,7 @@ pub(crate) enum Subject {
 pub(crate) struct Absent {
     /// Where it was.
     pub(crate) store: PathBuf,
-    /// What happened to it, if the daemon tells.
+    /// What happened to it, if the daemon says so.
     pub(crate) how: Option<Displaced>,
     pub(crate) log: Log,
     pub(crate) mount: MountFacts,
@@ -118,7 +118,7 @@ pub(crate) struct MountFacts {
     pub(crate) dead: bool,
     pub(crate) options: Vec<String>,
     pub(crate) daemon: Option<DaemonFacts>,
-    /// What could not be read, if this user may know.
+    /// Files that could not be read, if this user may know.
     pub(crate) damaged: Option<Damaged>,
 }
 
@@ -156,7 +156,7 @@ fn seconds(time: SystemTime) -> u64 {
 }
 
 impl Subject {
-    /// Looks at a store, given by itself or by a path in its mount.
+    /// Examines a store, given directly or by a path in its mount.
     pub(crate) fn look(path: &Path) -> Result<Self, Failure> {
         let mounts = Mounts::read()?;
         // A dead mount cannot be entered, so it is looked up by its path.
@@ -207,12 +207,12 @@ fn is_missing(store: &Path) -> bool {
     looked.is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound)
 }
 
-/// What happened to the store of a mount, if its daemon tells.
+/// What happened to the store of a mount, if its daemon says so.
 fn displaced(mount: &Mount) -> Option<Displaced> {
     if paths::is_dead_mount(&mount.mountpoint) {
         return None;
     }
-    control::live(&mount.mountpoint)?.displaced
+    control::stats(&mount.mountpoint)?.displaced
 }
 
 impl StoreFacts {
@@ -255,7 +255,7 @@ impl Log {
                 ..
             }) => Self::of_process(daemon.pid),
             Some(mount) if !mount.dead => Self::Hidden,
-            // No daemon writes any more. Where an earlier one logged otherwise is unknown.
+            // No daemon writes any more. Where an earlier one logged is unknown.
             _ => {
                 let path = store.join(store_dir::LOG);
                 let lines = std::fs::File::open(&path).and_then(lines);
@@ -270,7 +270,7 @@ impl Log {
         let Ok(path) = std::fs::read_link(&stderr) else {
             return Self::Hidden;
         };
-        // Opening a terminal or a pipe has effects of its own.
+        // Opening a terminal or a pipe has side effects.
         let is_file = std::fs::metadata(&stderr).is_ok_and(|metadata| metadata.is_file());
         match is_file.then(|| std::fs::File::open(&stderr).and_then(lines)) {
             Some(Ok(lines)) => Self::Read(path, lines),
@@ -340,8 +340,8 @@ impl MountFacts {
     }
 }
 
-/// The process that serves a mount. The mount itself names it; if it does not tell, the lock does,
-/// unless the daemon only reads.
+/// The process that serves a mount. The mount itself names it; otherwise the lock does, unless the
+/// daemon only reads.
 fn process_of(mount: &Mount, store: &Path) -> Option<u32> {
     let asked = control::server(&mount.mountpoint);
     if asked.is_some() || mount.is_read_only() {

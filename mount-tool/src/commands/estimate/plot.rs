@@ -56,7 +56,7 @@ impl Picture {
     }
 }
 
-/// What is on the page. Words are drawn over areas.
+/// The contents of the page. Words are drawn over areas.
 #[derive(Debug, Default)]
 struct Page {
     areas: Vec<Area>,

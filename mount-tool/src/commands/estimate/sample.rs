@@ -8,6 +8,7 @@
 
 use std::collections::HashSet;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use shale_layout::{Layout, ParseOptions, ReadAt};
@@ -47,7 +48,7 @@ pub(super) struct Form {
 pub(super) struct Prediction {
     pub(super) written: Form,
     pub(super) settled: Form,
-    /// What is already deflated.
+    /// Data that is already deflated.
     pub(super) deflated: Deflated,
 }
 
@@ -265,7 +266,10 @@ fn try_file(
         size: draw.file.size,
         parts: match &draw.file.parts {
             Some(parts) => parts.clone(),
-            None => vec![(0, draw.file.size)],
+            None => {
+                let whole = 0..draw.file.size;
+                vec![whole]
+            }
         },
     };
     let written = try_written(trial, &source, draw, random)?;
@@ -290,7 +294,7 @@ fn try_written(
     draw: &Draw<'_>,
     random: &mut Random,
 ) -> Result<Ratios, shale_store::Error> {
-    let advice = shale_fs::layout::advice(source);
+    let hints = shale_fs::layout::hints(source);
     let chunks = source.chunks();
     let count = chunks.len() as u64;
     let wanted = if draw.bytes >= draw.file.data() {
@@ -301,12 +305,12 @@ fn try_written(
     let mut ratios = Ratios::default();
     let mut buffer = Vec::new();
     for number in spread(count, wanted, random) {
-        let Some(&(start, end)) = chunks.get(number as usize) else {
+        let Some(&Range { start, end }) = chunks.get(number as usize) else {
             break;
         };
         let len = end - start;
         source.fill(start, len, &mut buffer)?;
-        let tried = trial.write(advice.as_deref(), start, &buffer)?;
+        let tried = trial.write(hints.as_deref(), start, &buffer)?;
         ratios.add(&tried, len as f64);
     }
     Ok(ratios)
@@ -374,15 +378,15 @@ struct Source {
     file: std::fs::File,
     size: u64,
     /// Its ranges with data.
-    parts: Vec<(u64, u64)>,
+    parts: Vec<Range<u64>>,
 }
 
 impl Source {
     /// Its data, in chunks as in a mount.
-    fn chunks(&self) -> Vec<(u64, u64)> {
-        let cut = |&(start, end): &(u64, u64)| {
+    fn chunks(&self) -> Vec<Range<u64>> {
+        let cut = |&Range { start, end }: &Range<u64>| {
             (start / CHUNK..end.div_ceil(CHUNK))
-                .map(move |chunk| (start.max(chunk * CHUNK), end.min((chunk + 1) * CHUNK)))
+                .map(move |chunk| start.max(chunk * CHUNK)..end.min((chunk + 1) * CHUNK))
         };
         self.parts.iter().flat_map(cut).collect()
     }
@@ -480,7 +484,7 @@ mod tests {
     fn what_lost_files_stood_for_is_shared_out() {
         let dir = tempfile::tempdir().unwrap();
         let mut found = found(&[10_000; 2000]);
-        // All the same, and every other one is not there.
+        // All alike, and every other one does not exist.
         for file in found.files.iter_mut().step_by(2) {
             file.path = dir.path().join(&file.path);
             std::fs::write(&file.path, vec![7; 10_000]).unwrap();

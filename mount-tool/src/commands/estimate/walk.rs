@@ -1,6 +1,7 @@
 //! Lists the files below a directory.
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -13,6 +14,7 @@ use crate::control::unreadable;
 use crate::output::failure::{Failure, exit};
 use crate::output::progress::Spinner;
 use crate::output::report::{self, counted};
+use crate::system::file_id::FileId;
 
 /// Smaller holes count as zeros.
 const HOLE: u64 = 1 << 20;
@@ -23,20 +25,20 @@ pub(super) struct File {
     pub(super) path: PathBuf,
     pub(super) size: u64,
     /// The ranges with data of a file with holes.
-    pub(super) parts: Option<Vec<(u64, u64)>>,
+    pub(super) parts: Option<Vec<Range<u64>>>,
 }
 
 impl File {
     /// Bytes that are not holes.
     pub(super) fn data(&self) -> u64 {
         match &self.parts {
-            Some(parts) => parts.iter().map(|(start, end)| end - start).sum(),
+            Some(parts) => parts.iter().map(|part| part.end - part.start).sum(),
             None => self.size,
         }
     }
 }
 
-/// All files, and what was skipped.
+/// All files, and the skipped entries.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) files: Vec<File>,
@@ -44,7 +46,7 @@ pub(super) struct Found {
     pub(super) skipped: Skipped,
 }
 
-/// What was skipped.
+/// Skipped entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(super) struct Skipped {
     pub(super) links: u64,
@@ -151,8 +153,8 @@ pub(super) fn walk(top: &Path, one_file_system: bool) -> Result<Found, Failure> 
 }
 
 impl Found {
-    fn add(&mut self, path: PathBuf, metadata: &std::fs::Metadata, seen: &mut HashSet<(u64, u64)>) {
-        let twice = metadata.nlink() > 1 && !seen.insert((metadata.dev(), metadata.ino()));
+    fn add(&mut self, path: PathBuf, metadata: &std::fs::Metadata, seen: &mut HashSet<FileId>) {
+        let twice = metadata.nlink() > 1 && !seen.insert(FileId::from(metadata));
         if twice || metadata.len() == 0 {
             return;
         }
@@ -171,13 +173,13 @@ impl Found {
 }
 
 /// Where a file has data, if it has large holes.
-fn parts(path: &Path, metadata: &std::fs::Metadata) -> Option<Vec<(u64, u64)>> {
+fn parts(path: &Path, metadata: &std::fs::Metadata) -> Option<Vec<Range<u64>>> {
     let size = metadata.len();
     if size < HOLE || metadata.blocks() * 512 >= size {
         return None;
     }
     let file = std::fs::File::open(path).ok()?;
-    let mut parts: Vec<(u64, u64)> = Vec::new();
+    let mut parts: Vec<Range<u64>> = Vec::new();
     let mut at = 0;
     while at < size {
         let start = match seek(&file, SeekFrom::Data(at)) {
@@ -188,13 +190,14 @@ fn parts(path: &Path, metadata: &std::fs::Metadata) -> Option<Vec<(u64, u64)>> {
         };
         let end = seek(&file, SeekFrom::Hole(start)).ok()?.min(size);
         match parts.last_mut() {
-            Some((_, last)) if start - *last < HOLE => *last = end,
-            _ if start < end => parts.push((start, end)),
+            Some(last) if start - last.end < HOLE => last.end = end,
+            _ if start < end => parts.push(start..end),
             _ => break,
         }
         at = end;
     }
-    (parts != [(0, size)]).then_some(parts)
+    let whole = 0..size;
+    (parts != [whole]).then_some(parts)
 }
 
 #[cfg(test)]
@@ -233,8 +236,8 @@ mod tests {
             file.write_all_at(&[7; 64 << 10], at).unwrap();
         }
         let parts = found().files[0].parts.clone().unwrap();
-        let near = (8 << 20, (8 << 20) + (192 << 10));
-        assert_eq!(parts, [near, (800 << 20, (800 << 20) + (64 << 10))]);
+        let near = 8 << 20..(8 << 20) + (192 << 10);
+        assert_eq!(parts, [near, 800 << 20..(800 << 20) + (64 << 10)]);
         assert_eq!(found().data(), 256 << 10);
     }
 }

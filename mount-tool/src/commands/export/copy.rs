@@ -4,6 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -21,16 +22,16 @@ const BLOCK: usize = 4096;
 /// Granularity of salvaging: how much around a damaged byte becomes zeros.
 const SALVAGE: usize = 64 << 10;
 
-/// What was written, and the checksum that it must have when read back.
+/// The written ranges, and the checksum that they must have when read back.
 #[derive(Default)]
 struct Written {
     /// Ranges without holes, in order. Adjacent ones are merged.
-    ranges: Vec<(u64, u64)>,
+    ranges: Vec<Range<u64>>,
     checksum: XxHash3_128,
 }
 
 /// Bytes that could not be read and are zeros in the copy.
-pub(crate) type Lost = Vec<(u64, u64)>;
+pub(crate) type Lost = Vec<Range<u64>>;
 
 /// An unfinished file. Dropping it removes it.
 pub(crate) struct TemporaryFile {
@@ -152,14 +153,14 @@ pub(crate) fn contents(
     Ok(merged(lost))
 }
 
-/// Reads what can be read. The rest becomes zeros.
+/// Reads the readable parts. The rest becomes zeros.
 fn read_around(from: &mut dyn Contents, at: u64, piece: &mut [u8]) -> Lost {
     let mut lost = Lost::new();
     for (number, part) in piece.chunks_mut(SALVAGE).enumerate() {
         let start = at + (number * SALVAGE) as u64;
         if from.read(start, part).is_err() {
             part.fill(0);
-            lost.push((start, part.len() as u64));
+            lost.push(start..start + part.len() as u64);
         }
     }
     lost
@@ -167,10 +168,10 @@ fn read_around(from: &mut dyn Contents, at: u64, piece: &mut [u8]) -> Lost {
 
 fn merged(ranges: Lost) -> Lost {
     let mut merged = Lost::new();
-    for (start, len) in ranges {
+    for range in ranges {
         match merged.last_mut() {
-            Some(last) if last.0 + last.1 == start => last.1 += len,
-            _ => merged.push((start, len)),
+            Some(last) if last.end == range.start => last.end = range.end,
+            _ => merged.push(range),
         }
     }
     merged
@@ -199,9 +200,10 @@ impl Written {
     fn put(&mut self, file: &File, offset: u64, bytes: &[u8]) -> io::Result<()> {
         file.write_all_at(bytes, offset)?;
         self.checksum.write(bytes);
+        let end = offset + bytes.len() as u64;
         match self.ranges.last_mut() {
-            Some((start, len)) if *start + *len == offset => *len += bytes.len() as u64,
-            _ => self.ranges.push((offset, bytes.len() as u64)),
+            Some(last) if last.end == offset => last.end = end,
+            _ => self.ranges.push(offset..end),
         }
         Ok(())
     }
@@ -212,10 +214,10 @@ impl Written {
         let _ = rustix::fs::fadvise(file, 0, None, Advice::DontNeed);
         let mut found = XxHash3_128::new();
         let mut buffer = vec![0; PIECE];
-        for &(start, len) in &self.ranges {
+        for &Range { start, end } in &self.ranges {
             let mut at = start;
-            while at < start + len {
-                let wanted = ((start + len - at) as usize).min(PIECE);
+            while at < end {
+                let wanted = ((end - at) as usize).min(PIECE);
                 file.read_exact_at(&mut buffer[..wanted], at)
                     .map_err(failed)?;
                 found.write(&buffer[..wanted]);
@@ -245,14 +247,14 @@ mod tests {
     /// A file in memory with a part that cannot be read.
     struct Flawed {
         bytes: Vec<u8>,
-        hole: (u64, u64),
-        flaw: (u64, u64),
+        hole: Range<u64>,
+        flaw: Range<u64>,
     }
 
     impl Contents for Flawed {
         fn read(&mut self, offset: u64, buffer: &mut [u8]) -> Result<usize, Failure> {
             let end = offset + buffer.len() as u64;
-            if offset < self.flaw.1 && self.flaw.0 < end {
+            if offset < self.flaw.end && self.flaw.start < end {
                 return Err(Failure::new(exit::IO, "damaged"));
             }
             let rest = &self.bytes[offset as usize..];
@@ -262,8 +264,8 @@ mod tests {
         }
 
         fn next_data(&mut self, offset: u64) -> Result<Option<u64>, Failure> {
-            let at = if (self.hole.0..self.hole.1).contains(&offset) {
-                self.hole.1
+            let at = if self.hole.contains(&offset) {
+                self.hole.end
             } else {
                 offset
             };
@@ -277,12 +279,12 @@ mod tests {
 
     fn sample(len: usize) -> Flawed {
         let mut bytes: Vec<u8> = (0..len).map(|i| (i % 251) as u8 + 1).collect();
-        let hole = (1 << 20, 9 << 20);
-        bytes[hole.0 as usize..hole.1 as usize].fill(0);
+        let hole = 1 << 20..9 << 20;
+        bytes[hole.start as usize..hole.end as usize].fill(0);
         Flawed {
             bytes,
             hole,
-            flaw: (0, 0),
+            flaw: 0..0,
         }
     }
 
@@ -313,11 +315,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let target = dir.path().join("copy");
         let mut from = sample(10 << 20);
-        from.flaw = (100_000, 100_001);
+        from.flaw = 100_000..100_001;
         assert!(copy(&mut from, &target, false).is_err());
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
         let lost = copy(&mut from, &target, true).unwrap();
-        assert_eq!(lost, [(65_536, 65_536)]);
+        let second = 65_536..131_072;
+        assert_eq!(lost, [second]);
         let mut expected = from.bytes.clone();
         expected[65_536..131_072].fill(0);
         assert_eq!(std::fs::read(&target).unwrap(), expected);

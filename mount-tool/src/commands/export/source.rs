@@ -1,4 +1,4 @@
-//! What an export copies from.
+//! The source of an export.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -26,7 +26,7 @@ pub(crate) struct Node {
 /// Seconds and nanoseconds.
 pub(crate) type Time = (i64, u32);
 
-/// What a name stands for.
+/// The object behind a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     File,

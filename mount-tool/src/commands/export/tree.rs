@@ -25,7 +25,7 @@ pub(crate) struct ExportOptions {
     pub(crate) salvage: bool,
 }
 
-/// What was done.
+/// The result.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Report {
     /// Source and target.
@@ -41,7 +41,7 @@ pub(crate) struct Report {
     pub(crate) present: u64,
     /// Extended attributes that could not be kept.
     pub(crate) missed_attributes: BTreeSet<String>,
-    /// What was not copied, or only in part.
+    /// Entries that were not copied, or only in part.
     pub(crate) problems: Vec<Problem>,
 }
 
@@ -51,7 +51,7 @@ pub(crate) fn measure<S: Source>(source: &S) -> Result<u64, Failure> {
     let mut seen = BTreeSet::new();
     let mut waiting = vec![source.top()];
     while let Some(id) = waiting.pop() {
-        // The copy reports what cannot be read.
+        // The copy reports unreadable entries.
         let Ok(node) = source.node(&id) else { continue };
         match node.kind {
             Kind::File if node.links < 2 || seen.insert(node.id) => bytes += node.size,
@@ -194,8 +194,9 @@ impl<S: Source> Export<'_, S> {
         draft.finish(target)?;
         self.report.files += 1;
         self.report.raw += size;
-        if let [(start, len), rest @ ..] = &lost[..] {
-            let all: u64 = len + rest.iter().map(|(_, len)| len).sum::<u64>();
+        if let [first, ..] = &lost[..] {
+            let start = first.start;
+            let all: u64 = lost.iter().map(|range| range.end - range.start).sum();
             let failure = Failure::new(
                 exit::IO,
                 format_args!(

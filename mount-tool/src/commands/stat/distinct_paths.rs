@@ -1,8 +1,9 @@
 //! Which paths of a report count for its total.
 
 use std::fs::Metadata;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+
+use crate::system::file_id::FileId;
 
 /// The paths of a report, so that a total counts nothing twice.
 #[derive(Debug, Default)]
@@ -13,16 +14,6 @@ struct Place {
     id: FileId,
     /// Its parent directories.
     above: Vec<FileId>,
-}
-
-/// Device and inode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct FileId(u64, u64);
-
-impl From<&Metadata> for FileId {
-    fn from(metadata: &Metadata) -> Self {
-        Self(metadata.dev(), metadata.ino())
-    }
 }
 
 impl DistinctPaths {

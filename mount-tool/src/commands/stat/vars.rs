@@ -59,7 +59,7 @@ struct File {
     variables: Vec<Variable>,
     /// Bytes in no variable: headers, indexes, padding.
     rest: Rest,
-    /// What NetCDF-4 or HDF5 has already deflated.
+    /// Data that NetCDF-4 or HDF5 has already deflated.
     deflated: Option<deflated::Report>,
 }
 
@@ -139,7 +139,7 @@ fn examine(path: &Path) -> Result<File, Failure> {
     ))
 }
 
-/// What of a file is deflated; none if it cannot be read.
+/// The deflated data of a file; none if it cannot be read.
 fn deflated_in(path: &Path) -> Option<deflated::Report> {
     let file = std::fs::File::open(path).ok()?;
     let layout = shale_layout::parse(&file, &shale_layout::ParseOptions::default());

@@ -3,14 +3,14 @@
 use serde::Serialize;
 use shale_fs::stats::{MountStats, Traffic};
 
-/// Declares [`Rates`]: first counters, of which the increase per second is shown, then what is
+/// Declares [`Rates`]: first counters, whose increase per second is shown, then figures that are
 /// computed from several numbers.
 macro_rules! rates {
     (
         counters { $($(#[$counter_meta:meta])* $counter:ident = $count:expr;)* }
         computed { $($(#[$meta:meta])* $field:ident: $type:ty,)* }
     ) => {
-        /// What happened between two samples. Bytes and counts are per second.
+        /// The rates between two samples. Bytes and counts are per second.
         #[derive(Clone, Debug, Default, PartialEq, Serialize)]
         pub(super) struct Rates {
             /// Seconds between the samples.
@@ -20,7 +20,7 @@ macro_rules! rates {
         }
 
         impl Rates {
-            /// The counters, with nothing for what is computed.
+            /// The counters, without the computed figures.
             fn of_counters(before: &MountStats, after: &MountStats, seconds: f64) -> Self {
                 Self {
                     seconds,
@@ -47,13 +47,13 @@ rates! {
         settled = |stats| stats.settle.raw;
     }
     computed {
-        /// Raw by stored bytes of what was encoded as it was written.
+        /// Raw by stored bytes of data encoded as it was written.
         ratio: Option<f64>,
         /// Share of look-ups that the cache answered.
         hits: Option<f64>,
         /// Seconds that an operation took, on average.
         latency: Option<f64>,
-        /// What programs did with files, the busiest first.
+        /// The traffic of files, the busiest first.
         files: Vec<FileRates>,
     }
 }
@@ -66,7 +66,7 @@ pub(super) struct FileRates {
     pub(super) written: f64,
 }
 
-/// How far a counter has come; 0 when the mount was replaced by another one.
+/// The increase of a counter; 0 when the mount was replaced by another one.
 fn grown(before: &MountStats, after: &MountStats, count: fn(&MountStats) -> u64) -> f64 {
     count(after).saturating_sub(count(before)) as f64
 }

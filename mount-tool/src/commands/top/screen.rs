@@ -24,10 +24,10 @@ const HEAD: u16 = 12;
 const INDENT: u16 = 9;
 const HISTORY_AT: u16 = 36;
 
-/// What is drawn.
+/// The contents of the screen.
 pub(super) struct Dashboard<'a> {
     pub(super) mountpoint: &'a Path,
-    pub(super) live: &'a MountStats,
+    pub(super) stats: &'a MountStats,
     pub(super) rates: &'a Rates,
     /// Bytes written and read per second, the newest first; none for a single sample, which has no
     /// keys either.
@@ -70,7 +70,7 @@ fn bold() -> Style {
 }
 
 fn head(dashboard: &Dashboard<'_>, area: Rect, buffer: &mut Buffer) {
-    let mut right = format!("up {}", duration(dashboard.live.uptime));
+    let mut right = format!("up {}", duration(dashboard.stats.uptime));
     if dashboard.history.is_some() {
         right.push_str("  q quits");
     }
@@ -85,9 +85,9 @@ fn head(dashboard: &Dashboard<'_>, area: Rect, buffer: &mut Buffer) {
 }
 
 fn figures(dashboard: &Dashboard<'_>, area: Rect, buffer: &mut Buffer) {
-    let (live, rates) = (dashboard.live, dashboard.rates);
+    let (stats, rates) = (dashboard.stats, dashboard.rates);
     let rate = |bytes: f64| format!("{}/s", size::human(bytes as u64));
-    let free = 100 * live.device_free / live.device_total.max(1);
+    let free = 100 * stats.device_free / stats.device_total.max(1);
     let ratio = rates
         .ratio
         .map_or_else(String::new, |ratio| format!("ratio {ratio:.2}"));
@@ -95,7 +95,7 @@ fn figures(dashboard: &Dashboard<'_>, area: Rect, buffer: &mut Buffer) {
         .hits
         .map_or_else(|| "-".to_owned(), |hits| format!("{:.0} %", hits * 100.0));
     let latency = rates.latency.map_or_else(|| "-".to_owned(), duration);
-    let settle = match &live.settle.current {
+    let settle = match &stats.settle.current {
         Some(path) => format!(
             "{:>12}  {}",
             rate(rates.settled),
@@ -103,9 +103,9 @@ fn figures(dashboard: &Dashboard<'_>, area: Rect, buffer: &mut Buffer) {
         ),
         None => format!(
             "idle; {}, {} became {}",
-            counted(live.settle.files, "file", "files"),
-            size::human(live.settle.before),
-            size::human(live.settle.after)
+            counted(stats.settle.files, "file", "files"),
+            size::human(stats.settle.before),
+            size::human(stats.settle.after)
         ),
     };
     let lines = [
@@ -123,19 +123,19 @@ fn figures(dashboard: &Dashboard<'_>, area: Rect, buffer: &mut Buffer) {
             "store",
             format!(
                 "{} raw, {} stored, {}, {}, device {free} % free",
-                size::human(live.raw),
-                size::human(live.stored),
-                size::human_ratio(live.stored_raw, live.stored),
-                counted(live.files, "file", "files")
+                size::human(stats.raw),
+                size::human(stats.stored),
+                size::human_ratio(stats.stored_raw, stats.stored),
+                counted(stats.files, "file", "files")
             ),
         ),
         (
             "buffer",
             format!(
                 "{} {} of {}, {:.0} waits/s",
-                bar(live.buffer_used, live.buffer_limit),
-                size::human(live.buffer_used),
-                size::human(live.buffer_limit),
+                bar(stats.buffer_used, stats.buffer_limit),
+                size::human(stats.buffer_used),
+                size::human(stats.buffer_limit),
                 rates.waits
             ),
         ),
@@ -143,16 +143,16 @@ fn figures(dashboard: &Dashboard<'_>, area: Rect, buffer: &mut Buffer) {
             "cache",
             format!(
                 "{} {} of {}, hits {hits}",
-                bar(live.cache_used, live.cache_limit),
-                size::human(live.cache_used),
-                size::human(live.cache_limit)
+                bar(stats.cache_used, stats.cache_limit),
+                size::human(stats.cache_used),
+                size::human(stats.cache_limit)
             ),
         ),
         (
             "queues",
             format!(
                 "encode {}, decode {}, settle {}, dirty files {}",
-                live.encode_queue, live.decode_queue, live.settle.queue, live.dirty_files
+                stats.encode_queue, stats.decode_queue, stats.settle.queue, stats.dirty_files
             ),
         ),
         ("settle", settle),
@@ -160,10 +160,10 @@ fn figures(dashboard: &Dashboard<'_>, area: Rect, buffer: &mut Buffer) {
             "gc",
             format!(
                 "{}; garbage {}, given back {}",
-                if live.gc.running { "running" } else { "idle" },
-                size::human(live.gc.garbage),
+                if stats.gc.running { "running" } else { "idle" },
+                size::human(stats.gc.garbage),
                 // Moved bytes still take space elsewhere.
-                size::human(live.gc.freed.saturating_sub(live.gc.moved))
+                size::human(stats.gc.freed.saturating_sub(stats.gc.moved))
             ),
         ),
         (
@@ -205,7 +205,7 @@ fn lists(dashboard: &Dashboard<'_>, area: Rect, buffer: &mut Buffer) {
     let slow_rows = (room / 2).saturating_sub(2);
     let busy_rows = room - slow_rows - 3;
     let path_room = usize::from(area.width) - 26;
-    let slow = dashboard.live.slowest.iter().map(|slow| {
+    let slow = dashboard.stats.slowest.iter().map(|slow| {
         format!(
             "{:>10}  {:<11}  {}",
             duration(slow.seconds),
@@ -300,7 +300,7 @@ mod tests {
 
     fn busy() -> (MountStats, Rates) {
         let long = "a/rather/long/path/".repeat(10) + "history.nc";
-        let mut live = MountStats {
+        let mut stats = MountStats {
             uptime: 7503.0,
             raw: 123 << 40,
             stored: 99 << 39,
@@ -317,13 +317,13 @@ mod tests {
             dirty_files: 12_345,
             ..MountStats::default()
         };
-        live.settle.current = Some(long.clone());
-        live.settle.queue = 999;
-        live.gc.garbage = 1023 << 20;
-        live.gc.freed = 2046 << 30;
-        live.gc.moved = 1023 << 30;
+        stats.settle.current = Some(long.clone());
+        stats.settle.queue = 999;
+        stats.gc.garbage = 1023 << 20;
+        stats.gc.freed = 2046 << 30;
+        stats.gc.moved = 1023 << 30;
         for number in 0..16 {
-            live.slowest.push(SlowOperation {
+            stats.slowest.push(SlowOperation {
                 operation: "copy_file_range".to_owned(),
                 seconds: 1.5 + f64::from(number),
                 path: long.clone(),
@@ -352,14 +352,14 @@ mod tests {
             latency: Some(0.000_999),
             files: files.collect(),
         };
-        (live, rates)
+        (stats, rates)
     }
 
     fn picture(width: u16, height: u16) -> Vec<String> {
-        let (live, rates) = busy();
+        let (stats, rates) = busy();
         let dashboard = Dashboard {
             mountpoint: Path::new("/mnt/data"),
-            live: &live,
+            stats: &stats,
             rates: &rates,
             history: Some(&[(5, 1), (3, 2)]),
         };
@@ -415,10 +415,10 @@ mod tests {
 
     #[test]
     fn one_sample_is_plain_text() {
-        let (live, rates) = busy();
+        let (stats, rates) = busy();
         let dashboard = Dashboard {
             mountpoint: Path::new("/mnt/data"),
-            live: &live,
+            stats: &stats,
             rates: &rates,
             history: None,
         };

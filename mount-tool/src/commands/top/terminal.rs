@@ -27,7 +27,7 @@ const GRACE: Duration = Duration::from_secs(2);
 /// Samples kept for the history: as many as the widest screen shows.
 const HISTORY: usize = 512;
 
-/// What a key asks for.
+/// The request of a key.
 #[derive(Debug, PartialEq, Eq)]
 enum KeyAction {
     Quit,
@@ -55,13 +55,13 @@ pub(super) fn run(path: &Path, interval: Duration, first: MountStats) -> Result<
     watch_terminal(Arc::clone(&ended)).map_err(failed)?;
     let mut terminal = ratatui::try_init().map_err(failed)?;
     let _restore = Restore;
-    let mut live = first;
+    let mut stats = first;
     let mut rates = Rates::default();
     let mut history: VecDeque<(u64, u64)> = VecDeque::new();
     loop {
         let dashboard = Dashboard {
             mountpoint: path,
-            live: &live,
+            stats: &stats,
             rates: &rates,
             history: Some(history.make_contiguous()),
         };
@@ -91,8 +91,8 @@ pub(super) fn run(path: &Path, interval: Duration, first: MountStats) -> Result<
             }
         }
         let now = sample(path)?;
-        rates = Rates::between(&live, &now);
-        live = now;
+        rates = Rates::between(&stats, &now);
+        stats = now;
         history.push_front((rates.written as u64, rates.read as u64));
         history.truncate(HISTORY);
     }

@@ -13,7 +13,7 @@ use super::{Field, Geometry};
 
 /// An array and where its tiles are.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Directory {
+pub(crate) struct TileDirectory {
     geometry: Geometry,
     tiles: Vec<Tile>,
 }
@@ -28,7 +28,7 @@ struct Tile {
     raw_len: u32,
 }
 
-impl Directory {
+impl TileDirectory {
     /// Encodes a directory; `lengths` are those of the tiles in stored order.
     pub(crate) fn encode(geometry: &Geometry, lengths: &[u32]) -> Vec<u8> {
         let mut out = vec![b'T'];
@@ -137,8 +137,8 @@ mod tests {
     fn a_directory_knows_its_tiles_again() {
         let (geometry, lengths) = sample();
         let body = lengths.iter().map(|&len| u64::from(len)).sum();
-        let bytes = Directory::encode(&geometry, &lengths);
-        let directory = Directory::decode(&bytes, body).unwrap();
+        let bytes = TileDirectory::encode(&geometry, &lengths);
+        let directory = TileDirectory::decode(&bytes, body).unwrap();
         assert_eq!(directory.geometry(), &geometry);
         let part = TilePart {
             pack: PackId(3),
@@ -155,7 +155,7 @@ mod tests {
             assert_eq!((frame.at, frame.frame_len), (at, len));
             at += u64::from(len);
         }
-        assert_eq!(Directory::decode(&bytes, body + 1), None);
+        assert_eq!(TileDirectory::decode(&bytes, body + 1), None);
     }
 
     proptest! {
@@ -166,18 +166,18 @@ mod tests {
         ) {
             let (geometry, lengths) = sample();
             let body = lengths.iter().map(|&len| u64::from(len)).sum();
-            let mut bytes = Directory::encode(&geometry, &lengths);
+            let mut bytes = TileDirectory::encode(&geometry, &lengths);
             for (index, value) in flips {
                 let at = index.index(bytes.len());
                 bytes[at] ^= value;
             }
             bytes.truncate(cut.index(bytes.len() + 1));
-            let _ = Directory::decode(&bytes, body);
+            let _ = TileDirectory::decode(&bytes, body);
         }
 
         #[test]
         fn arbitrary_bytes_never_panic(bytes: Vec<u8>, body: u64) {
-            let _ = Directory::decode(&bytes, body);
+            let _ = TileDirectory::decode(&bytes, body);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Which byte of an array is where in which tile.
+//! The place of each byte of an array: which tile, and where in it.
 
 /// Tiles of an array at most.
 const MAX_TILES: u64 = 1 << 16;
@@ -35,7 +35,7 @@ pub(crate) struct Spot {
     pub(crate) tile: usize,
     /// Offset in it.
     pub(crate) at: usize,
-    /// Bytes of the array from here on that follow each other in the tile as well.
+    /// Bytes of the array from here on that are contiguous in the tile as well.
     pub(crate) run: u64,
 }
 
@@ -57,7 +57,7 @@ impl Field {
 }
 
 impl Geometry {
-    /// `None` when the parts do not fit together or there is too much of anything.
+    /// `None` when the parts do not fit together or a limit is exceeded.
     pub(crate) fn new(records: u64, record: u64, fields: Vec<Field>) -> Option<Self> {
         records.checked_mul(record)?;
         if records == 0 || record == 0 || fields.is_empty() || fields.len() > MAX_FIELDS {
@@ -174,7 +174,7 @@ impl Geometry {
         // From the fastest dimension to the slowest.
         let (mut tile, mut offset, mut run) = (0, 0, 1);
         let (mut tiles, mut bytes) = (1, 1);
-        // Whether the tile has all of the faster dimensions, so that a run goes on beyond them.
+        // Whether the tile has all of the faster dimensions, so that a run continues beyond them.
         let mut whole = true;
         let last = field.dims.len();
         for i in (0..=last).rev() {
@@ -207,7 +207,7 @@ impl Geometry {
     }
 
     /// Copies one tile out of the bytes of the whole array.
-    pub(crate) fn cut(&self, array: &[u8], number: usize, out: &mut Vec<u8>) {
+    pub(crate) fn extract(&self, array: &[u8], number: usize, out: &mut Vec<u8>) {
         out.clear();
         let (index, origin, shape) = self.tile(number);
         let field = &self.fields[index];
@@ -263,7 +263,7 @@ mod tests {
             let tiles: Vec<Vec<u8>> = (0..geometry.tiles())
                 .map(|number| {
                     let mut out = Vec::new();
-                    geometry.cut(&array, number, &mut out);
+                    geometry.extract(&array, number, &mut out);
                     assert_eq!(out.len(), geometry.tile_len(number));
                     out
                 })

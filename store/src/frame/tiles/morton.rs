@@ -1,4 +1,4 @@
-//! The order of tiles: neighbours in any dimension are near each other.
+//! The order of tiles: neighbours in any dimension are close to each other.
 
 /// Numbers of the cells of a grid (row-major) in Morton order.
 pub(super) fn order(grid: &[u64]) -> Vec<u32> {

@@ -1,11 +1,12 @@
-//! Bytes of an array out of its tiles.
+//! Reading bytes of an array from its tiles.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use shale_index::Ino;
 use shale_index::extent::{FrameAt, FramePart, TilePart};
 
-use super::Directory;
+use super::TileDirectory;
 use crate::Error;
 use crate::frame::Frames;
 use crate::primitives::atomic::{AtomicUsize, Ordering};
@@ -17,7 +18,7 @@ const MAX_DIRECTORIES: usize = 256;
 /// Directories that were used lately.
 #[derive(Debug, Default)]
 pub(crate) struct Directories {
-    recent: Mutex<HashMap<FrameAt, Arc<Directory>>>,
+    recent: Mutex<HashMap<FrameAt, Arc<TileDirectory>>>,
 }
 
 impl Frames {
@@ -26,7 +27,7 @@ impl Frames {
     pub(crate) fn missing_tiles(
         &self,
         part: &TilePart,
-        ino: u64,
+        ino: Ino,
         offset: u64,
         len: u64,
     ) -> Result<Vec<FramePart>, Error> {
@@ -48,8 +49,8 @@ impl Frames {
         Ok(missing)
     }
 
-    /// Lets go of decoded tiles that have their last byte in a range.
-    pub(crate) fn forget_tiles(&self, part: &TilePart, ino: u64, offset: u64, len: u64) {
+    /// Evicts decoded tiles that have their last byte in a range.
+    pub(crate) fn forget_tiles(&self, part: &TilePart, ino: Ino, offset: u64, len: u64) {
         let Ok(directory) = self.directory(part, ino, offset) else {
             return;
         };
@@ -69,7 +70,7 @@ impl Frames {
     pub(crate) fn decode_ahead(
         &self,
         part: &TilePart,
-        ino: u64,
+        ino: Ino,
         offset: u64,
         len: u64,
     ) -> Result<(), Error> {
@@ -99,11 +100,11 @@ impl Frames {
         Ok(())
     }
 
-    /// Copies a part of an array out of its tiles, which `get` finds.
+    /// Copies a part of an array from its tiles, which `get` provides.
     pub(crate) fn copy_tiles(
         &self,
         part: &TilePart,
-        ino: u64,
+        ino: Ino,
         offset: u64,
         out: &mut [u8],
         mut get: impl FnMut(&FramePart, u64) -> Result<Arc<Vec<u8>>, Error>,
@@ -141,15 +142,15 @@ impl Frames {
     pub(crate) fn directory(
         &self,
         part: &TilePart,
-        ino: u64,
+        ino: Ino,
         offset: u64,
-    ) -> Result<Arc<Directory>, Error> {
+    ) -> Result<Arc<TileDirectory>, Error> {
         let key = part.frame_at();
         if let Some(directory) = self.directories.recent.lock().get(&key) {
             return Ok(Arc::clone(directory));
         }
         let raw = self.load(&part.directory(), ino, offset)?;
-        let directory = Directory::decode(&raw, part.body)
+        let directory = TileDirectory::decode(&raw, part.body)
             .filter(|directory| directory.geometry().len() == part.raw_len)
             .ok_or_else(|| Error::Damaged {
                 ino,

@@ -3,7 +3,7 @@ use super::*;
 const SIZES: Sizes = Sizes::USUAL;
 
 fn arrays(regions: &[Region], size: u64, limit: u64, sizes: &Sizes) -> Vec<Unit> {
-    Arrays::new(regions, size, limit, sizes).between(0, size)
+    Arrays::new(regions, size, limit, sizes).between(0..size)
 }
 
 fn block(at: u64, width: u32, dims: &[u64]) -> Block {
@@ -162,11 +162,11 @@ fn what_is_cut_in_pieces_is_what_is_cut_at_once() {
     ];
     let size = 1 << 40;
     let arrays = Arrays::new(&regions, size, 8 << 20, &SIZES);
-    let whole = arrays.between(0, size);
+    let whole = arrays.between(0..size);
     assert!(whole.len() > 20);
     for step in [1 << 20, 3_333_333, 50 << 20] {
         let pieces: Vec<Unit> = (0..=(256 << 20) / step)
-            .flat_map(|piece| arrays.between(piece * step, (piece + 1) * step))
+            .flat_map(|piece| arrays.between(piece * step..(piece + 1) * step))
             .collect();
         assert!(pieces == whole, "by {step}");
     }
@@ -187,7 +187,7 @@ fn a_header_that_claims_exabytes_costs_only_what_is_asked_for() {
         };
         let regions = [region];
         let arrays = Arrays::new(&regions, size, 32 << 20, &SIZES);
-        let units = arrays.between(size / 2, size / 2 + (1 << 30));
+        let units = arrays.between(size / 2..size / 2 + (1 << 30));
         assert_eq!(units.len(), 32);
         let shared = units.windows(2).all(|pair| match (&pair[0], &pair[1]) {
             (Unit::Array(a), Unit::Array(b)) => Arc::ptr_eq(&a.geometry, &b.geometry),

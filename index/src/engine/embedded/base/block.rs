@@ -1,8 +1,8 @@
 //! A block: neighbouring keys with their values, one value of sled.
 //!
-//! sled keeps at most 16 entries a page and some 250 bytes of memory for every page, so keys
-//! stored one by one would cost memory in proportion to the index. Blocks of a few keys each
-//! make it a tenth, and loading ten times as fast.
+//! sled keeps at most 16 entries a page and about 250 bytes of memory for every page, so keys
+//! stored one by one would cost memory in proportion to the index. Blocks of a few keys each reduce
+//! that to a tenth, and make loading ten times as fast.
 //!
 //! ```text
 //! u32     crc32c of the block's first key (as in sled's key), then everything below
@@ -155,7 +155,7 @@ impl Raw<'_> {
     }
 }
 
-/// Reads the next entry; `key` holds the key before and then the one of this entry.
+/// Reads the next entry; `key` holds the previous key and then the key of this entry.
 fn next<'a>(reader: &mut Reader<'a>, key: &mut Vec<u8>) -> Option<Raw<'a>> {
     let flags = reader.byte()?;
     let shared = usize::try_from(reader.varint()?).ok()?;
@@ -181,7 +181,7 @@ fn next<'a>(reader: &mut Reader<'a>, key: &mut Vec<u8>) -> Option<Raw<'a>> {
     })
 }
 
-/// Checks a block and answers its end and a reader at its first entry.
+/// Checks a block and returns its end and a reader at its first entry.
 fn open<'a>(start: &[u8], bytes: &'a [u8]) -> Option<(&'a [u8], Reader<'a>)> {
     let (crc, rest) = bytes.split_first_chunk::<4>()?;
     if checksum(start, rest) != u32::from_le_bytes(*crc) {
@@ -205,13 +205,13 @@ pub(crate) fn decode(start: &[u8], bytes: &[u8]) -> Option<Block> {
     })
 }
 
-/// What a block says about one key.
+/// The answer of a block about one key.
 pub(crate) enum Lookup {
     /// It has the key.
     Found(Entry),
-    /// It covers the key and has it not.
+    /// It covers the key and does not have it.
     Absent,
-    /// It is damaged or does not reach as far as the key.
+    /// It is damaged or ends before the key.
     Bad,
 }
 

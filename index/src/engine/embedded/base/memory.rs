@@ -1,8 +1,8 @@
-//! A base in memory: for read-only opens, and for when sled has no space to be rebuilt.
+//! A base in memory: for read-only opens, and if sled has no space to be rebuilt.
 //!
-//! What comes in the order of keys, as a snapshot does, is packed into blocks as in sled: a map
-//! with a node, a key and a value for each would take three times as much. What comes later is in
-//! a map above them.
+//! Keys that arrive in order, as from a snapshot, are packed into blocks as in sled: a map with a
+//! node, a key and a value for each would take three times as much. Later changes are in a map
+//! above them.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -15,7 +15,7 @@ use crate::engine::embedded::memtable::Slot;
 
 /// Changes in a page at most.
 const PAGE: usize = 64;
-/// Bytes of a block, about. Looking for a key goes through half of one.
+/// Bytes of a block, about. A look-up of a key reads half of one.
 const BLOCK: usize = 2048;
 
 /// A base in memory.
@@ -27,11 +27,11 @@ pub(crate) struct MemoryBase {
 #[derive(Debug, Default)]
 struct State {
     packed: Packed,
-    /// Changes above what is packed, removals of that too.
+    /// Changes above the packed keys, removals included.
     changes: BTreeMap<Box<[u8]>, Slot>,
 }
 
-/// Live keys that came in order.
+/// Live keys that arrived in order.
 #[derive(Debug, Default)]
 struct Packed {
     blocks: Vec<Block>,
@@ -144,7 +144,7 @@ fn slot(entry: &Entry) -> Option<Slot> {
 }
 
 impl Packed {
-    /// Whether a key comes after all that are packed.
+    /// Whether a key comes after all packed keys.
     fn is_before(&self, key: &[u8]) -> bool {
         self.open
             .last()
@@ -261,7 +261,7 @@ mod tests {
         for sizes in [[0, 3], [2000, 0], [2000, 1], [500, 300]] {
             let memory = MemoryBase::default();
             let mut model: BTreeMap<Vec<u8>, Slot> = BTreeMap::new();
-            // In order, in portions, as a snapshot comes; then anything.
+            // In order, in portions, as from a snapshot; then any key.
             let [ordered, rounds] = sizes;
             let ordered: Vec<(Vec<u8>, Slot)> = (0..ordered)
                 .map(|number| (key(2 * number), value(5, &vec![7; roll(300) as usize])))
@@ -273,7 +273,7 @@ mod tests {
             for round in 0..rounds {
                 let mut portion = BTreeMap::new();
                 for _ in 0..roll(200) + 1 {
-                    // As a journal comes; the first are older than what is packed.
+                    // As from a journal; the first are older than the packed keys.
                     let version = 3 + 4 * round + roll(4);
                     let slot = match roll(3) {
                         0 => gone(version),

@@ -1,6 +1,6 @@
-//! The base: the state of the index at a checkpoint, where single keys are found quickly.
+//! The base: the state of the index at a checkpoint, for quick look-ups of single keys.
 //!
-//! It is never the truth: a base that fails is thrown away and rebuilt from snapshot and journal.
+//! It is never the truth: a base that fails is discarded and rebuilt from snapshot and journal.
 //! [`block`] has the bytes, [`sled`](self::sled) keeps them in sled, and [`memory`] replaces sled
 //! where the disk cannot be written.
 
@@ -15,7 +15,7 @@ use super::memtable::Slot;
 use block::{Entry, Payload};
 use memory::MemoryBase;
 
-/// The base cannot be used any more, and why.
+/// Why the base can no longer be used.
 #[derive(Clone, Debug)]
 pub(crate) struct BaseFault(pub(crate) String);
 

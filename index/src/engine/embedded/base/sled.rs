@@ -1,7 +1,7 @@
 //! The base in sled.
 //!
-//! Each instance lives in a directory of its own, `index/sled/<id>`, so that one that is given up
-//! cannot interfere with its successor.
+//! Each instance has its own directory, `index/sled/<id>`, so that an abandoned one cannot
+//! interfere with its successor.
 //!
 //! | tree | key | value |
 //! |---|---|---|
@@ -27,7 +27,7 @@ use crate::kv::Version;
 
 const FORMAT: u64 = 1;
 /// Blocks are split above this size and joined below a quarter of it: the measured optimum of
-/// sled's memory between many small pages and few that its cache is slow to let go.
+/// sled's memory between many small pages and few that its cache is slow to evict.
 const BLOCK: usize = 768;
 /// Values from this size on are kept in pieces, so that no page of sled grows into a blob file.
 const LARGE: usize = 2048;
@@ -37,7 +37,7 @@ const BATCH: usize = 16 << 10;
 const SLED_SEGMENT: usize = 512 << 10;
 /// A sled that takes longer than this to open is given up.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(120);
-/// How long to try again, until an instance of this process has let go of its files.
+/// How long to retry until an earlier instance of this process has released its files.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Where an instance lives, relative to the store.
@@ -57,7 +57,7 @@ pub(crate) struct SledBase {
     written: AtomicU64,
 }
 
-/// Runs something of sled and turns panics into faults.
+/// Runs an operation of sled and turns panics into faults.
 fn guarded<T>(work: impl FnOnce() -> Result<T, BaseFault>) -> Result<T, BaseFault> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -100,8 +100,8 @@ impl SledBase {
                         .mode(sled::Mode::LowSpace)
                         .flush_every_ms(None);
                     match config.open() {
-                        // sled's threads let go of a closed instance a little late, and it does
-                        // not try again itself what was interrupted.
+                        // sled's threads release a closed instance a little late, and sled does not
+                        // retry interrupted calls.
                         Err(sled::Error::Io(e))
                             if (e.kind() == ErrorKind::Interrupted
                                 || e.to_string().contains("could not acquire lock"))
@@ -121,7 +121,7 @@ impl SledBase {
             .map_err(|e| BaseFault(format!("no thread to open sled: {e}")))?;
         let db = receiver
             .recv_timeout(OPEN_TIMEOUT)
-            .map_err(|_| BaseFault("sled does not come back from opening".into()))??;
+            .map_err(|_| BaseFault("sled does not return from opening".into()))??;
         guarded(|| {
             let tree = |name| db.open_tree(name).map_err(fault);
             let (blocks, large, meta) = (tree("blocks")?, tree("large")?, tree("meta")?);
@@ -186,12 +186,12 @@ impl SledBase {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// Which instance this is.
+    /// The id of this instance.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
 
-    /// Makes everything merged so far durable and says that it is complete up to `version`.
+    /// Makes everything merged so far durable and records that it is complete up to `version`.
     pub(crate) fn complete(&self, version: Version) -> Result<(), BaseFault> {
         guarded(|| {
             self.meta
@@ -292,7 +292,7 @@ impl SledBase {
                     ..Run::default()
                 };
                 run.take(block.entries, &mut changes, &mut writes);
-                // What has become too small takes over its neighbours.
+                // A run that has become too small takes over its neighbours.
                 while run.size < BLOCK / 4 && !run.end.is_empty() {
                     let (next, block) = self.block(&run.end)?;
                     if next != run.end {
@@ -314,7 +314,7 @@ impl SledBase {
     fn write(&self, writes: Writes) -> Result<(), BaseFault> {
         self.written
             .fetch_add(writes.bytes as u64, Ordering::Relaxed);
-        // Pieces exist before a block names them and go after no block does.
+        // Pieces exist before a block names them and are removed after no block does.
         if let Some(pieces) = writes.new_pieces {
             self.large.apply_batch(pieces).map_err(fault)?;
         }
@@ -335,7 +335,7 @@ fn piece_key(key: &[u8], version: Version, piece: u64) -> [u8; 20] {
     out
 }
 
-/// What a merge is going to write.
+/// The pending writes of a merge.
 #[derive(Default)]
 struct Writes {
     blocks: Batch,
@@ -394,7 +394,7 @@ impl Writes {
     }
 }
 
-/// Entries on their way into new blocks.
+/// Entries for new blocks.
 #[derive(Default)]
 struct Run {
     entries: Vec<Entry>,

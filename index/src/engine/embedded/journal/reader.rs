@@ -1,6 +1,6 @@
-//! Finds out what the segments of a journal say.
+//! Evaluates the segments of a journal.
 //!
-//! What may follow the last good record, and what it means:
+//! The bytes after the last good record, and their meaning:
 //!
 //! | found | meaning |
 //! |---|---|
@@ -43,7 +43,7 @@ impl ChainLink {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SegmentChain {
     pub(crate) links: Vec<ChainLink>,
-    /// Files that nothing needs any more.
+    /// Files that are no longer needed.
     pub(crate) dead: Vec<PathBuf>,
     pub(crate) last_epoch: u64,
 }
@@ -107,7 +107,7 @@ impl SegmentChain {
     }
 }
 
-/// What a replay found.
+/// The result of a replay.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Replay {
     /// The last commit.
@@ -116,21 +116,21 @@ pub(crate) struct Replay {
     pub(crate) records: u64,
     /// Bytes after the last good record that were dropped.
     pub(crate) torn: u64,
-    /// Damage below the version asked for: harmless now, fatal for a rebuild.
+    /// Damage below the requested version: harmless now, fatal for a rebuild.
     pub(crate) damaged_history: Option<String>,
     /// Where the last segment ends, when it ends cleanly.
     pub(crate) clean_end: Option<u64>,
     /// Nothing follows the mark of a clean close.
     pub(crate) closed: bool,
-    /// What the last commits have changed, also those below the version asked for.
+    /// The changes of the last commits, also of those below the requested version.
     pub(crate) recent: Recent,
 }
 
-/// Commits of which it is remembered what they changed.
+/// Number of commits whose changes are remembered.
 const RECENT: usize = 8192;
 
 impl Replay {
-    /// Remembers what the last commits of a segment have changed.
+    /// Remembers the changes of the last commits of a segment.
     fn remember<'a>(&mut self, commits: impl Iterator<Item = (Version, &'a [u8])>) {
         for (version, body) in commits {
             let Some(commit) = Commit::decode_body(version, body) else {
@@ -148,7 +148,7 @@ impl Replay {
 /// Hands out every commit above `after`, in order.
 ///
 /// `durable` is a version known from elsewhere to have been durable: a journal that ends before it
-/// has lost something.
+/// has lost commits.
 pub(crate) fn replay(
     backing: &dyn Backing,
     chain: &SegmentChain,
@@ -167,7 +167,7 @@ pub(crate) fn replay(
         state.next = link.first.min(after + 1);
         if link.first > after + 1 {
             state.gap(link.path(), 0);
-            // The segments before it were whole and durable when it began.
+            // The segments before it were complete and durable when it began.
             return Err(state.lost(link.first - 1));
         }
     }
@@ -185,7 +185,7 @@ pub(crate) fn replay(
         for piece in pieces(link.header.salt, &bytes, segment::HEADER) {
             let record = match piece {
                 Piece::Record(record) if record.version < link.limit => record,
-                // What a later segment overrules is settled there.
+                // A later segment decides about the records it overrules.
                 Piece::Record(_) => break,
                 Piece::Bad { range, blank } => {
                     if !blank {
@@ -238,8 +238,8 @@ pub(crate) fn replay(
             state.replay.clean_end = Some(end as u64);
         }
         if !last && state.gap.is_none() {
-            // Bytes after the end of an older segment were overruled or never counted; whether a
-            // commit is missing shows in the number of the next one.
+            // Bytes after the end of an older segment were overruled or never counted; a missing
+            // commit shows in the number of the next one.
             state.replay.torn = 0;
         }
     }

@@ -23,7 +23,7 @@ pub(crate) const MAGIC: [u8; 4] = *b"SJR1";
 pub(crate) const HEADER: usize = 32;
 const ALIGN: usize = 8;
 
-/// What a record is.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordKind {
     /// A transaction.
@@ -32,7 +32,7 @@ pub(crate) enum RecordKind {
     Mark,
 }
 
-/// A record as it is found in a segment.
+/// A record in a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct JournalRecord {
     pub(crate) kind: RecordKind,
@@ -49,11 +49,11 @@ pub(crate) struct JournalRecord {
 pub(crate) enum Piece {
     /// A good record.
     Record(JournalRecord),
-    /// Bytes that are none; `blank` when they are all zero.
+    /// Bytes that are not a record; `blank` when they are all zero.
     Bad {
         /// Where they are.
         range: Range<usize>,
-        /// Whether there is nothing but zeros.
+        /// Whether they are all zeros.
         blank: bool,
     },
 }
@@ -127,7 +127,7 @@ fn record_at(salt: u64, bytes: &[u8], offset: usize) -> Option<JournalRecord> {
     })
 }
 
-/// Everything in a segment from `offset` on: records and what lies between them.
+/// Everything in a segment from `offset` on: records and the bytes between them.
 pub(crate) fn pieces(salt: u64, bytes: &[u8], offset: usize) -> impl Iterator<Item = Piece> {
     let mut at = offset;
     std::iter::from_fn(move || {

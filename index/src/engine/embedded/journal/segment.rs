@@ -11,8 +11,8 @@
 //! ```
 //! The first version is in the name alone: the header is written and synced while the file is
 //! still the spare one (`index/journal-spare`), long before it is known which commit comes
-//! first. A segment overrules every record of an older epoch from its first version on; that is
-//! how an abandoned segment is replaced, and how a torn tail is left behind.
+//! first. A segment overrules every record of an older epoch from its first version on; this
+//! replaces an abandoned segment, and leaves a torn tail behind.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(crate) const HEADER: usize = 32;
 const MAGIC: [u8; 8] = *b"SHALEJNL";
 const FORMAT: u32 = 1;
 
-/// What the header of a segment says.
+/// The contents of the header of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     pub(crate) epoch: u64,
@@ -88,7 +88,7 @@ pub(crate) fn path_of(first: Version) -> PathBuf {
 pub(crate) struct SpareSegment {
     pub(crate) file: Arc<dyn BackingFile>,
     pub(crate) header: SegmentHeader,
-    /// Bytes of space it is sure of.
+    /// Bytes of space reserved for it.
     pub(crate) reserved: u64,
 }
 
@@ -123,7 +123,7 @@ impl SpareSegment {
                 reserved: reserve,
             }),
             Err(e) => {
-                // Half a spare is worth nothing, least of all on a full disk.
+                // An incomplete spare is useless, especially on a full disk.
                 let _ = paths::remove(backing, &path);
                 Err(e)
             }
@@ -138,8 +138,8 @@ impl SpareSegment {
             .map_err(io_error("rename", &from))
     }
 
-    /// The spare that a former process left, if it is as good as new. Using it keeps its
-    /// reserved space, which matters on a full disk.
+    /// The spare of a former process, if it is as good as new. Using it keeps its reserved space,
+    /// which matters on a full disk.
     pub(crate) fn reopen(backing: &dyn Backing, last_epoch: u64, reserve: u64) -> Option<Self> {
         let path = Self::path();
         let file = backing.open(&path, Access::Write).ok()?;

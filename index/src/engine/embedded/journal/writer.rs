@@ -1,4 +1,4 @@
-//! Appends commits and knows which of them are durable.
+//! Appends commits and tracks which of them are durable.
 //!
 //! The space for the next records is reserved ahead, and a spare segment with its own reserve
 //! waits beside the current one. Commits that grow the index must find more space to reserve;
@@ -15,23 +15,9 @@ use super::reader::{Replay, SegmentChain};
 use super::record::{self, RecordKind};
 use super::segment::{self, SegmentHeader, SpareSegment, path_of};
 use crate::Error;
+use crate::engine::embedded::options::JournalSizes;
 use crate::engine::embedded::paths::{self, io_error};
 use crate::kv::Version;
-
-/// JournalSizes of the journal.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct JournalSizes {
-    /// A segment is full at this many bytes.
-    pub(crate) segment: u64,
-    /// Space is reserved in steps of this.
-    pub(crate) step: u64,
-    /// Space that the spare segment reserves.
-    pub(crate) spare: u64,
-    /// The largest commit.
-    pub(crate) commit: usize,
-    /// Commits that may wait in memory for a sync that keeps failing, in bytes.
-    pub(crate) pending: usize,
-}
 
 /// The segment that is written.
 #[derive(Debug)]
@@ -41,7 +27,7 @@ struct Current {
     header: SegmentHeader,
     end: u64,
     reserved: u64,
-    /// Something may stand after `end` that must never be read: write elsewhere.
+    /// Bytes after `end` may never be read: write elsewhere.
     broken: bool,
 }
 
@@ -53,7 +39,7 @@ struct Rolled {
     file: Option<Arc<dyn BackingFile>>,
 }
 
-/// What one sync has to do; made under the commit lock, done outside of it.
+/// The work of one sync; prepared under the commit lock, done outside of it.
 #[derive(Debug)]
 pub(crate) struct SyncJob {
     /// Every commit up to here is durable afterwards.
@@ -93,7 +79,7 @@ pub(crate) struct JournalWriter {
     /// Counts changes of names in the directory, and which of them are durable.
     names: u64,
     names_synced: u64,
-    /// A sync failed: what the segments hold above `durable` cannot be believed.
+    /// A sync failed: the contents of the segments above `durable` cannot be trusted.
     suspect: bool,
 }
 
@@ -148,14 +134,14 @@ impl JournalWriter {
         if let Err(error) = writer.ensure_spare() {
             tracing::warn!(
                 %error,
-                "no space can be reserved for the index journal: free space on the device of the \
+                "cannot reserve space for the index journal: free space on the device of the \
                  store, or changes will be refused"
             );
         }
         Ok(writer)
     }
 
-    /// One that never writes.
+    /// A writer that never writes.
     pub(crate) fn read_only(backing: Arc<dyn Backing>, sizes: JournalSizes, last: Version) -> Self {
         Self {
             backing,
@@ -189,7 +175,7 @@ impl JournalWriter {
         self.pending_bytes
     }
 
-    /// Appends the next commit. After an error it did not happen. Answers the bytes written.
+    /// Appends the next commit. After an error it did not happen. Returns the bytes written.
     pub(crate) fn append(&mut self, body: Vec<u8>, shrinks: bool) -> Result<u64, Error> {
         if body.len() > self.sizes.commit {
             return Err(Error::CommitTooLarge {
@@ -198,7 +184,7 @@ impl JournalWriter {
             });
         }
         if self.suspect && self.pending_bytes + body.len() > self.sizes.pending {
-            // Says what is wrong with the disk, or cures it.
+            // Reports the fault of the disk, or repairs it.
             self.repair()?;
         }
         if !shrinks {
@@ -230,7 +216,7 @@ impl JournalWriter {
         Ok(len)
     }
 
-    /// States what is durable, for a clean close.
+    /// Records what is durable, for a clean close.
     pub(crate) fn mark(&mut self) -> Result<(), Error> {
         match &self.current {
             Some(current) if !current.broken && !self.suspect => {
@@ -275,7 +261,7 @@ impl JournalWriter {
             }
         }
         if let Err(e) = current.file.write_all_at(&bytes, current.end) {
-            // The record may be there in part or, worse, as a whole.
+            // The record may have been written in part or, worse, completely.
             let blank = [0; record::HEADER];
             current.broken = current.file.write_all_at(&blank, current.end).is_err();
             return Err(io_error("append to", &path)(e));
@@ -334,7 +320,7 @@ impl JournalWriter {
         }
     }
 
-    /// What a sync of everything so far has to do. Cures a suspect journal first.
+    /// The work of a sync of everything so far. Repairs a suspect journal first.
     pub(crate) fn begin_sync(&mut self) -> Result<SyncJob, Error> {
         if self.suspect {
             self.repair()?;
@@ -368,7 +354,7 @@ impl JournalWriter {
             .chain(self.current.as_ref().map(|current| current.first))
             .collect();
         for (rolled, next) in self.rolled.iter_mut().zip(nexts) {
-            // One that was still current when the sync began may have grown since.
+            // A segment that was still current when the sync began may have grown since.
             if next <= job.target + 1 {
                 rolled.file = None;
             }
@@ -390,7 +376,7 @@ impl JournalWriter {
     /// Notes that a sync failed and tries to save the commits it should have made durable.
     pub(crate) fn sync_failed(&mut self, error: Error) -> Result<(), Error> {
         if self.pending.is_empty() {
-            // Only names were at stake; the next sync tries them again.
+            // Only names were concerned; the next sync retries them.
             return Err(error);
         }
         self.suspect = true;
@@ -403,9 +389,9 @@ impl JournalWriter {
         self.repair()
     }
 
-    /// After a failed fdatasync the kernel may have dropped the pages and a second try would
-    /// succeed without having written them. So everything not known to be durable is written
-    /// again, from memory, to a new segment that overrules the old ones.
+    /// After a failed fdatasync the kernel may have dropped the pages, and a second attempt would
+    /// succeed without having written them. So everything not known to be durable is written again,
+    /// from memory, to a new segment that overrules the old ones.
     fn repair(&mut self) -> Result<(), Error> {
         let first = self.durable + 1;
         self.ensure_spare()?;
@@ -432,7 +418,7 @@ impl JournalWriter {
             .and_then(|()| spare.file.sync_data().map_err(io_error("sync", &path)))
             .and_then(|()| spare.put_in_place(&*self.backing, first));
         if let Err(e) = written {
-            // A file whose sync failed is not tried again.
+            // A file whose sync failed is not retried.
             let _ = paths::remove(&*self.backing, &path);
             return Err(e);
         }
@@ -448,7 +434,7 @@ impl JournalWriter {
         let old = self.current.as_ref().map(|current| current.first);
         self.adopt(spare, first, end);
         for rolled in &mut self.rolled {
-            // What it holds up to `durable` is safe; the rest is overruled.
+            // Its records up to `durable` are safe; the rest is overruled.
             rolled.file = None;
         }
         self.suspect = false;
@@ -457,13 +443,13 @@ impl JournalWriter {
         self.names_synced = self.names;
         self.durable_up_to(self.last);
         for old in gone.into_iter().chain(old).filter(|old| *old > first) {
-            // Overruled anyway; a leftover is removed by the next open.
+            // Overruled anyway; the next open removes leftovers.
             let _ = paths::remove(&*self.backing, &path_of(old));
         }
         Ok(())
     }
 
-    /// Forgets the oldest segments that hold nothing above `version`; answers their files.
+    /// Forgets the oldest segments that hold nothing above `version`; returns their files.
     pub(crate) fn trim(&mut self, version: Version) -> Vec<PathBuf> {
         let mut firsts: Vec<Version> = self.rolled.iter().map(|r| r.first).collect();
         firsts.extend(self.current.as_ref().map(|current| current.first));

@@ -1,4 +1,4 @@
-//! What tests under a scheduler need of the inside of the index. Only with the feature `shuttle`.
+//! Access to the group sync for tests under a scheduler. Only with the feature `shuttle`.
 
 use crate::Error;
 use crate::engine::embedded::group_sync;
@@ -9,8 +9,8 @@ use crate::kv::Version;
 pub struct GroupSync(group_sync::GroupSync);
 
 impl GroupSync {
-    /// Returns once everything up to `version` is durable. `sync` makes durable what was committed
-    /// before it was called, and returns up to which version that is.
+    /// Returns once everything up to `version` is durable. `sync` makes everything durable that was
+    /// committed before it was called, and returns up to which version.
     ///
     /// # Errors
     /// What `sync` returned to the caller that ran it.
