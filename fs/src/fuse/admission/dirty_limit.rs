@@ -5,8 +5,9 @@
 //! root lowers the limit for its own mount, and touches nothing else of the system.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 
 /// The kernel may hold this fraction of the device dirty, if the daemon may set it.
 const DEVICE_SHARE: u64 = 64;
@@ -21,10 +22,17 @@ const WHOLE: u64 = 1_000_000;
 /// Limits the dirty data of a mount on a device of this size; returns the limit.
 pub(crate) fn bound(mountpoint: &Path, device: u64) -> u64 {
     let dirtyable = dirtyable();
-    let Ok(mount) = fs::metadata(mountpoint) else {
+    // Only what the kernel knows. A request to this daemon itself would keep a killed daemon, and
+    // with it the mount, for ever: its last thread would wait for the threads that have died.
+    let Ok(mount) = statx(
+        CWD,
+        mountpoint,
+        AtFlags::STATX_DONT_SYNC,
+        StatxFlags::empty(),
+    ) else {
         return dirtyable / 100 + SLACK;
     };
-    let (major, minor) = (libc::major(mount.dev()), libc::minor(mount.dev()));
+    let (major, minor) = (mount.stx_dev_major, mount.stx_dev_minor);
     let knobs = PathBuf::from(format!("/sys/class/bdi/{major}:{minor}"));
     limit(&knobs, dirtyable, (device / DEVICE_SHARE).max(LIMIT_MIN)) + SLACK
 }
