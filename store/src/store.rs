@@ -326,11 +326,11 @@ impl Store {
     pub fn shut_down(&self) -> Result<(), Error> {
         // Until the opposite is known, whatever happens meanwhile.
         if let Some(lock) = &self.lock {
-            lock.leave_note(true);
+            lock.keep_note();
         }
         self.end_session()?;
         if let Some(lock) = &self.lock {
-            lock.leave_note(false);
+            lock.remove_note();
         }
         Ok(())
     }
@@ -535,4 +535,22 @@ fn prepare(backing: &dyn Backing, fresh: bool) -> Result<Superblock, Error> {
         });
     }
     Superblock::require(backing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::options;
+
+    #[test]
+    fn the_note_goes_with_the_shutdown_not_with_the_last_user() {
+        let dir = tempfile::tempdir().unwrap();
+        let note = || std::fs::read_to_string(dir.path().join("lock")).unwrap();
+        let store = Arc::new(Store::open(dir.path(), &options()).unwrap());
+        let late_thread = Arc::clone(&store);
+        assert!(note().contains("test"));
+        store.shut_down().unwrap();
+        assert_eq!(note(), "");
+        drop(late_thread);
+    }
 }

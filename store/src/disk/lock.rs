@@ -64,13 +64,17 @@ impl StoreLock {
         self.found.as_deref()
     }
 
-    /// Whether to keep the note: not everything has become durable.
-    pub(crate) fn leave_note(&self, leave: bool) {
-        self.keep_note.store(leave, Ordering::Relaxed);
+    /// Keeps the note, also after the end: not everything has become durable.
+    pub(crate) fn keep_note(&self) {
+        self.keep_note.store(true, Ordering::Relaxed);
     }
-}
 
-impl StoreLock {
+    /// Removes the note now: everything is durable. A thread that still uses the store when the
+    /// process ends must not make it look as if something were missing.
+    pub(crate) fn remove_note(&self) {
+        let _ = self.file.set_len(0);
+    }
+
     /// Adds lines to the note; a process that waits for the end of the session shows them.
     pub(crate) fn append_to_note(&self, lines: &[String]) {
         if lines.is_empty() {
@@ -211,7 +215,7 @@ impl Drop for StoreLock {
     fn drop(&mut self) {
         // The note is about a process that has ended; the lock itself ends with the file.
         if !self.keep_note.load(Ordering::Relaxed) {
-            let _ = self.file.set_len(0);
+            self.remove_note();
         }
     }
 }
