@@ -44,6 +44,10 @@ fn main() -> ExitCode {
             totals::totals,
         )
         .test("metrics_move_with_the_work", metrics::metrics)
+        .test(
+            "a_daemon_asks_nothing_of_its_own_mount",
+            metrics::nothing_asked,
+        )
         .test("metrics_stay_on_this_machine", metrics::loopback)
         .test(
             "metrics_on_a_port_are_for_permitted_users",

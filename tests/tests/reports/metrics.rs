@@ -51,6 +51,27 @@ pub(crate) fn scrape(path: &Path) -> Outcome<BTreeMap<String, f64>> {
     samples(&get(stream)?)
 }
 
+/// A daemon that is killed while it waits for itself can neither end nor let its mount end.
+pub(crate) fn nothing_asked(case: &Case) -> Outcome {
+    let path = case.work().join("metrics.sock");
+    let address = format!("unix:{}", path.display());
+    let mut mount = case.mount("fs", &["--metrics", &address])?;
+    for (name, count) in scrape(&path)? {
+        if name.starts_with("shale_operation_duration_seconds_count") {
+            ensure_eq!(count, 0.0, "{name} of a mount that nobody has used");
+        }
+    }
+    fs::metadata(mount.path())?;
+    let asked = scrape(&path)?;
+    let getattr = "shale_operation_duration_seconds_count{operation=\"getattr\"}";
+    ensure_eq!(
+        asked.get(getattr),
+        Some(&1.0),
+        "what a user asks is counted"
+    );
+    mount.unmount()
+}
+
 pub(crate) fn metrics(case: &Case) -> Outcome {
     let path = case.work().join("metrics.sock");
     let address = format!("unix:{}", path.display());
