@@ -75,6 +75,7 @@ impl<'a> LockedFile<'a> {
     pub(super) fn map(&mut self) -> Result<&mut FileMap, Error> {
         // Where no other session writes, the map is right once it is loaded: all changes of the
         // file go through this lock. Otherwise it shows a snapshot.
+        self.take_snapshot()?;
         let map = match self.state.map.take() {
             Some(map) => map,
             None => self.load()?.1,
@@ -91,6 +92,7 @@ impl<'a> LockedFile<'a> {
     /// Stored extents from an offset on, in order and without holes: some, and where to go on;
     /// `None` at the end. However large the file, one call reads little.
     pub(crate) fn extents_from(&mut self, start: u64) -> Result<(Vec<Extent>, Option<u64>), Error> {
+        self.take_snapshot()?;
         let (size, frames) = (self.size, &self.volume.frames);
         if start >= size {
             return Ok((Vec::new(), None));

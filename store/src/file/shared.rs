@@ -45,6 +45,15 @@ impl LockedFile<'_> {
         Ok(())
     }
 
+    /// Makes size and map those of one snapshot, if other sessions write. A commit of this session
+    /// leaves a size without a map, and the next map may be that of a file that has been cut.
+    pub(crate) fn take_snapshot(&mut self) -> Result<(), Error> {
+        if self.is_shared() && self.state.map.is_none() {
+            self.refresh()?;
+        }
+        Ok(())
+    }
+
     /// The map of the file in one snapshot. Another session may move its segments meanwhile.
     pub(super) fn load(&self) -> Result<(Contents, FileMap), Error> {
         while_moved(|| {

@@ -57,6 +57,7 @@ impl Reader {
                     // Another session has moved the frames.
                     locked.refresh()?;
                 }
+                locked.take_snapshot()?;
                 let asked = offset..offset.saturating_add(len as u64);
                 if locked.lost.overlaps(&asked) {
                     let ino = file.ino;

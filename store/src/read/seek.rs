@@ -27,6 +27,7 @@ impl Reader {
     ) -> Result<Option<u64>, Error> {
         self.volume.check()?;
         let mut locked = file.lock(&self.volume);
+        locked.take_snapshot()?;
         if offset >= locked.size {
             return Ok(None);
         }

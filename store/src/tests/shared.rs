@@ -18,7 +18,7 @@ use super::{bytes, node, options};
 use crate::disk::{Format, Superblock};
 use crate::map::FileMap;
 use crate::pack::PackId;
-use crate::{File, SettleOptions, Store};
+use crate::{File, Seek, SettleOptions, Store};
 
 const SUPERBLOCK: Superblock = Superblock {
     id: [1; 16],
@@ -239,6 +239,22 @@ fn write(store: &Store, file: &Arc<File>, offset: u64, data: &[u8]) {
 fn lay(expected: &mut Vec<u8>, offset: usize, data: &[u8]) {
     expected.resize(expected.len().max(offset + data.len()), 0);
     expected[offset..offset + data.len()].copy_from_slice(data);
+}
+
+#[test]
+fn size_and_bytes_are_read_from_one_snapshot() {
+    let mut nodes = Nodes::new(true);
+    nodes.grow_to(2);
+    let ino = nodes.create(b"f");
+    let [a, b] = &nodes.stores[..] else { panic!() };
+    let (file_a, file_b) = (a.file(ino).unwrap(), b.file(ino).unwrap());
+    let written = bytes(4096, 1, true);
+    a.write(&file_a, 0, &written).unwrap();
+    // Commits, and looks at no file.
+    a.sync_all().unwrap();
+    b.truncate(&file_b, 50).unwrap();
+    assert_eq!(a.seek(&file_a, 0, Seek::Hole).unwrap(), Some(50));
+    assert!(read(a, &file_a) == written[..50]);
 }
 
 fn a_commit_of_a_small_file_keeps_the_extents_of_another_session(mut nodes: Nodes) {
